@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.conversion.values import ConversionUnit
 from ds_migrate.project.trial_class import TrialClass
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, last_name
 
 _TRIAL = "PyTorchTrial"
 
@@ -48,7 +48,7 @@ def _bases(node: cst.ClassDef) -> list[str]:
 
 
 def _last(arg: cst.Arg) -> str:
-    return (dotted(arg.value) or "").rpartition(".")[2]
+    return last_name(arg.value)
 
 
 def _without_trial(node: cst.ClassDef) -> cst.ClassDef:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -63,7 +63,7 @@ def is_after_engine(
     if all(function is not init for init in inits):
         owner = next((outer for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)), None)
         above = (node for statement in location.statements_above for node in walk(statement))
-        made = {(dotted(call.func) or "").rpartition(".")[2] for call in above if isinstance(call, cst.Call)}
+        made = {last_name(call.func) for call in above if isinstance(call, cst.Call)}
         return owner is not None and owner.name.value not in made
     if location.function not in inits or inits.index(function) > inits.index(location.function):
         return False

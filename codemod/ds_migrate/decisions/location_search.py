@@ -7,7 +7,7 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
-from ds_migrate.syntax.nodes import children, code, dotted, parameters, walk
+from ds_migrate.syntax.nodes import children, code, dotted, last_name, parameters, walk
 from ds_migrate.trial.model import Part, Trial, Wrap
 
 
@@ -173,7 +173,7 @@ def _is_scheduled_elsewhere(trial: Trial) -> bool:
         if use.owner not in inside and (holder := use.owner or use.function) is not None
     }
     called = {
-        (dotted(node.func) or "").rpartition(".")[2]
+        last_name(node.func)
         for _, init in trial.methods("__init__")
         for node in walk(init)
         if isinstance(node, cst.Call)

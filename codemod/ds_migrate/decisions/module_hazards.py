@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import code, dotted, targets, walk, without_index
+from ds_migrate.syntax.nodes import code, dotted, last_name, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -67,7 +67,7 @@ def _changed_in_place(node: cst.CSTNode) -> list[cst.BaseExpression]:
 
 def _makes_parameter(node: cst.CSTNode) -> bool:
     made = node.value if isinstance(node, cst.Assign) else None
-    return isinstance(made, cst.Call) and (dotted(made.func) or "").rpartition(".")[2] == "Parameter"
+    return isinstance(made, cst.Call) and last_name(made.func) == "Parameter"
 
 
 def _toggles(node: cst.CSTNode) -> bool:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from ds_migrate.decisions.engine_location import EngineLocation
 from ds_migrate.decisions.module_hazards import module_hazard
-from ds_migrate.syntax.nodes import code, dotted, parameters, targets
+from ds_migrate.syntax.nodes import code, dotted, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.gradient_access import clip_code
 from ds_migrate.trial.model import Trial
@@ -126,7 +126,7 @@ def _use_of_tensor(file: SourceFile, node: cst.Attribute, optimizers: set[str], 
         return _TOGGLES[name]
     if name == "state" and isinstance(around, cst.Subscript):
         return "optimizer state is read by the trial"
-    if name in ("state", "state_dict") and (dotted(node.value) or "").rpartition(".")[2] in optimizers:
+    if name in ("state", "state_dict") and last_name(node.value) in optimizers:
         return "optimizer state is read by the trial"
     in_place = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
     if in_place and isinstance(around, cst.Call) and around.func is node and function.name.value not in EVALUATION:

@@ -10,7 +10,7 @@ from ds_migrate.conversion.rule_context import RuleContext
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.generated_helpers import register_callbacks, schedule_callback
 from ds_migrate.rules.wrap_edits import argument_alone, unwrap
-from ds_migrate.syntax.nodes import argument, dotted, number
+from ds_migrate.syntax.nodes import argument, dotted, last_name, number
 from ds_migrate.trial.batch import first_statement
 from ds_migrate.trial.model import Wrap
 
@@ -45,7 +45,7 @@ def _for_determined(ctx: RuleContext, wrap: Wrap, callbacks: list[str]) -> None:
     mode = argument(wrap.call, 1, "step_mode")
     frequency = argument(wrap.call, 2, "frequency")
     every = 1 if frequency is None else number(frequency.value)
-    name = (dotted(mode.value) or "").rpartition(".")[2] if mode is not None else ""
+    name = last_name(mode.value) if mode is not None else ""
     per_step = name in ("STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP")
     engine = per_step and every == 1 and len(ctx.trial.schedulers) == 1 and ctx.plan.managed
     callback = name == "MANUAL_STEP" or (name and isinstance(every, int))

@@ -9,7 +9,7 @@ from ds_migrate.decisions.engine_layout import Form
 from ds_migrate.decisions.engine_location import is_after_engine
 from ds_migrate.decisions.init_order import raw_only
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, last_name, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.references import references
 
@@ -170,7 +170,7 @@ def _forwards(ctx: RuleContext, file: SourceFile, call: cst.Call, arg: cst.Arg, 
     """
     if file.names.qualified(call.func) in _WHOLE or function.name.value not in _TRAINING:
         return False
-    name = (dotted(call.func) or "").rpartition(".")[2]
+    name = last_name(call.func)
     method = isinstance(call.func, cst.Attribute)
     found = [
         (other, inner)

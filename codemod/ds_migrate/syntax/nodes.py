@@ -91,6 +91,16 @@ def dotted(node: cst.CSTNode | None) -> str | None:
     return ".".join(reversed(parts))
 
 
+def last_name(node: cst.CSTNode | None) -> str:
+    """Return ``c`` for ``a.b.c``; "" for what ``dotted()`` returns None for."""
+    return (dotted(node) or "").rpartition(".")[2]
+
+
+def called_name(call: cst.Call) -> str:
+    """Return the name of the function or method that a call is of, whatever has the method; "" where it has none."""
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
+
+
 def without_index(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return what an expression takes an item of, as ``a.b`` of ``a.b[0]["c"]``; itself where it takes none."""
     while isinstance(node, cst.Subscript):

@@ -7,7 +7,7 @@ from enum import Enum
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import children, docstring, dotted, walk
+from ds_migrate.syntax.nodes import called_name, children, docstring, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.control_flow import runs_once
 
@@ -156,13 +156,9 @@ def _may_draw_before(function: cst.FunctionDef, statement: cst.BaseStatement) ->
         if other is statement:
             return False
         for node in walk(other):
-            if isinstance(node, cst.Call) and _last_name(node.func) not in _DRAW_NOTHING:
+            if isinstance(node, cst.Call) and called_name(node) not in _DRAW_NOTHING:
                 return True
     return True
-
-
-def _last_name(node: cst.BaseExpression) -> str:
-    return node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", "")
 
 
 def first_statement(function: cst.FunctionDef) -> tuple[cst.CSTNode | None, bool]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, last_name, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.control_flow import runs_once
 from ds_migrate.trial.model import Trial
@@ -80,7 +80,7 @@ class BatchCalls:
         """Return whether a name is given an object of the trial's class, or a parameter is annotated with it."""
         scope = caller or file.module
         values = [*file.values_of({name}, scope), *file.values_of({name}, file.module)]
-        made = {(dotted(v.func) or "").rpartition(".")[2] if isinstance(v, cst.Call) else "" for v in values}
+        made = {last_name(v.func) if isinstance(v, cst.Call) else "" for v in values}
         param = next((p for p in parameters(caller) if p.name.value == name), None) if caller is not None else None
         if param is not None and param.annotation is not None:
             made.add(code(param.annotation.annotation).strip("\"'").rpartition(".")[2])

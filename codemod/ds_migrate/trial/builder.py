@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.project.trial_class import TrialClass
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.context import ContextNames, ContextUse
 from ds_migrate.trial.helper_files import NO_HELPERS, HelperFiles
@@ -105,6 +105,6 @@ def _calls_super(method: cst.FunctionDef, name: str, classes: list[str]) -> bool
             receiver = node.func.value
             if isinstance(receiver, cst.Call) and dotted(receiver.func) == "super":
                 return True
-            if (dotted(receiver) or "").rpartition(".")[2] in classes:
+            if last_name(receiver) in classes:
                 return True
     return False

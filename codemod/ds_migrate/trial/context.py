@@ -11,7 +11,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, dotted, last_name, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _USUAL = frozenset({"context", "trial_context"})
@@ -260,7 +260,7 @@ def link(known: Collection[ContextNames]) -> None:
 
 
 def _is_property(decorator: cst.Decorator) -> bool:
-    return (dotted(decorator.decorator) or "").rpartition(".")[2] in ("property", "cached_property")
+    return last_name(decorator.decorator) in ("property", "cached_property")
 
 
 def _annotated(node: cst.BaseExpression) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _annotated(node: cst.BaseExpression) -> Iterator[str]:
     elif isinstance(node, cst.BinaryOperation):
         yield from _annotated(node.left)
         yield from _annotated(node.right)
-    elif isinstance(node, cst.Subscript) and (dotted(node.value) or "").rpartition(".")[2] in ("Optional", "Union"):
+    elif isinstance(node, cst.Subscript) and last_name(node.value) in ("Optional", "Union"):
         for element in node.slice:
             if isinstance(element.slice, cst.Index):
                 yield from _annotated(element.slice.value)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
 from ds_migrate.trial.training_functions import EVALUATION, NO_FORWARD
@@ -122,10 +122,7 @@ def _owners(trial: Trial, file: SourceFile, node: cst.CSTNode) -> set[str]:
         values = file.values_of({name}, function)
         return {n for value in values for n in _names_in(value) if _model_of(trial, n) is not None}
     calls = [
-        call
-        for each in trial.files
-        for call in each.nodes(cst.Call)
-        if (dotted(call.func) or "").rpartition(".")[2] == function.name.value
+        call for each in trial.files for call in each.nodes(cst.Call) if last_name(call.func) == function.name.value
     ]
     passed = {n for call in calls for arg in call.args for n in _names_in(arg.value)}
     return {n for n in passed if _model_of(trial, n) is not None}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.trial.model import Optimizer
 
 _PARAMETER_METHODS = ("parameters", "named_parameters", "trainable_parameters")
@@ -46,7 +46,7 @@ def has_bare_parameters(optimizer: Optimizer) -> bool:
         for node in walk(expression):
             if node in wrapped:
                 continue
-            if isinstance(node, cst.Call) and (dotted(node.func) or "").rpartition(".")[2] == "Parameter":
+            if isinstance(node, cst.Call) and last_name(node.func) == "Parameter":
                 return True
             if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "requires_grad":
                 return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -61,7 +61,7 @@ def _is_whole(node: cst.BaseExpression, names: set[str]) -> bool:
 
 def _takes_any(call: cst.Call, files: Iterable[SourceFile]) -> bool:
     """Return whether a call takes keyword arguments of any name."""
-    name = (dotted(call.func) or "").rpartition(".")[2]
+    name = last_name(call.func)
     for file in files:
         for node in file.nodes(cst.FunctionDef):
             if node.name.value == name:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, dotted, parameters
+from ds_migrate.syntax.nodes import argument, dotted, last_name, parameters
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -64,7 +64,7 @@ def _optimizer_parameters(trial: Trial) -> set[tuple[cst.FunctionDef, str | None
     found: set[tuple[cst.FunctionDef, str | None]] = set()
     for part, method in trial.methods():
         for call in part.file.nodes(cst.Call, below=method):
-            name = (dotted(call.func) or "").rpartition(".")[2]
+            name = last_name(call.func)
             for function in functions.get(name, ()):
                 bound = [p for p in parameters(function) if p.name.value != "self"]
                 for index, param in enumerate(bound):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 
@@ -35,7 +35,7 @@ def made_with_stand_in(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str
             if method in _METHODS
         }
         for call in file.nodes(cst.Call):
-            if (dotted(call.func) or "").rpartition(".")[2] != trial.name:
+            if last_name(call.func) != trial.name:
                 continue
             for arg in call.args:
                 name = dotted(arg.value)
@@ -48,4 +48,4 @@ def made_with_stand_in(trial: Trial) -> Iterator[tuple[SourceFile, cst.Call, str
 
 
 def _class_of(value: cst.BaseExpression) -> str:
-    return (dotted(value.func) or "").rpartition(".")[2] if isinstance(value, cst.Call) else ""
+    return last_name(value.func) if isinstance(value, cst.Call) else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import code, dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import code, dotted, last_name, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Trial
 from ds_migrate.trial.stand_ins import stand_in_classes
@@ -123,7 +123,7 @@ def _is_model(arg: cst.Arg, models: frozenset[str]) -> bool:
 
 def classes_made(trial: Trial, call: cst.Call) -> list[tuple[SourceFile, cst.ClassDef]]:
     """Return the classes in the trial's files that a call may make an object of."""
-    name = (dotted(call.func) or "").rpartition(".")[2]
+    name = last_name(call.func)
     files = (*trial.files, *trial.helper_files.defining(name))
     return [(file, node) for file in files for node in file.nodes(cst.ClassDef) if node.name.value == name]
 

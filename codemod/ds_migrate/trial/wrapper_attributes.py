@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, code, dotted, parameters, targets
+from ds_migrate.syntax.nodes import argument, code, dotted, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 from ds_migrate.trial.model import Model, Trial
 from ds_migrate.trial.references import references
@@ -82,7 +82,7 @@ def given_to(trial: Trial, file: SourceFile, node: cst.BaseExpression) -> Iterat
     call = file.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call):
         return
-    called = (dotted(call.func) or "").rpartition(".")[2]
+    called = last_name(call.func)
     for other in (*trial.files, *trial.helper_files.defining(called)):
         for function in other.nodes(cst.FunctionDef):
             if function.name.value != called:

@@ -15,7 +15,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import is_decorated
 from ds_migrate.plain.dataflow.values import Kind, Value
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 
 _HIDDEN = cst.Arg(cst.Name("None"), star="**")  # what a factory gives beside the arguments of its caller
@@ -153,7 +153,7 @@ def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) 
 
 def _is_partial(value: cst.BaseExpression | None) -> bool:
     """Return whether a value is a function with some of its arguments, which makes nothing yet."""
-    return isinstance(value, cst.Call) and (dotted(value.func) or "").rpartition(".")[2] == "partial"
+    return isinstance(value, cst.Call) and last_name(value.func) == "partial"
 
 
 def _namespace(chooser: cst.Call | cst.Subscript, function: cst.FunctionDef, file: SourceFile) -> str:

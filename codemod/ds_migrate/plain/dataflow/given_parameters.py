@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 
 _COLLECT = frozenset({"list", "tuple", "filter", "iter", "chain"})
 _DEPTH = 3
@@ -18,7 +18,7 @@ def are_parameters(node: cst.BaseExpression, scopes: Scopes, depth: int = _DEPTH
     if isinstance(node, cst.Call):
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters":
             return True
-        collects = (dotted(node.func) or "").rpartition(".")[2] in _COLLECT
+        collects = last_name(node.func) in _COLLECT
         return collects and any(are_parameters(arg.value, scopes, depth - 1) for arg in node.args)
     if isinstance(node, cst.Name):
         values = [

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -27,7 +27,7 @@ def at_statement(
     A parameter is followed to the one call that gives it.
     """
     for part in walk(node):
-        if isinstance(part, cst.Call) and (dotted(part.func) or "").rpartition(".")[2] not in _CALLS:
+        if isinstance(part, cst.Call) and last_name(part.func) not in _CALLS:
             return None
         if isinstance(part, (cst.Lambda, cst.Await, cst.NamedExpr, cst.BaseComp)):
             return None

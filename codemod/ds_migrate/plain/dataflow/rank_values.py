@@ -12,7 +12,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
-from ds_migrate.syntax.nodes import children, dotted, parameters, targets
+from ds_migrate.syntax.nodes import children, dotted, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
@@ -197,7 +197,7 @@ class RankValues:
     def _counts(self, over: cst.BaseExpression, file: SourceFile, known: frozenset[str] = frozenset()) -> bool:
         """Return whether a loop counts what it runs over, by ``enumerate()``, in a progress bar or not."""
         if isinstance(over, cst.Call) and over.args:
-            name = (dotted(over.func) or "").rpartition(".")[2]
+            name = last_name(over.func)
             return name == "enumerate" or (name == "tqdm" and self._counts(over.args[0].value, file, known))
         if not isinstance(over, cst.Name) or over.value in known:
             return isinstance(over, cst.Name)

@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.mappings import literal_index
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Step
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 
 _STATEMENTS = (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)
@@ -77,7 +77,7 @@ def bindings_of(
         yield Bound(file, held.container, file.statement(node), maker, value, item=held)
         return
     if isinstance(node, cst.Call) and _is_passed_on(node, file):
-        kind = (dotted(node.func) or "").rpartition(".")[2].lower() if node is maker[1] else "made"
+        kind = last_name(node.func).lower() if node is maker[1] else "made"
         name = file.names.fresh("optimizer", f"{kind}_optimizer")
         yield Bound(file, node, file.statement(node), maker, value, name)
         return

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SHOWS = frozenset({"print", "info", "debug", "write", "log", "add_scalar", "add_image", "add_graph"})
@@ -76,7 +76,7 @@ def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3
 def _is_shown(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a call is in one that only prints or logs."""
     around = [outer for outer in file.ancestors(call) if isinstance(outer, cst.Call)]
-    return any((dotted(outer.func) or "").rpartition(".")[2] in _SHOWS for outer in around)
+    return any(last_name(outer.func) in _SHOWS for outer in around)
 
 
 def _names_of(call: cst.Call, file: SourceFile) -> set[str]:

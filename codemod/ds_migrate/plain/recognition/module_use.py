@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 
 _CHOICES = (
@@ -34,7 +34,7 @@ def uses_all_parameters(module: Value, flow: Flow, depth: int = 8) -> bool:
     if forward is None or init is None or file.nodes(*_CHOICES, below=forward):
         return False
     calls = [n.func for n in file.nodes(cst.Call, below=node)]
-    if any((dotted(f) or "").rpartition(".")[2] in _HIDDEN for f in calls):
+    if any(last_name(f) in _HIDDEN for f in calls):
         return False
     if len(file.nodes(cst.Return, below=forward)) != 1:
         return False

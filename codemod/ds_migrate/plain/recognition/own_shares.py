@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.nodes import argument, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = frozenset(
@@ -53,7 +53,7 @@ def _selects(node: cst.CSTNode) -> bool:
     for part in walk(node):
         if isinstance(part, cst.Slice):
             chosen: list[cst.CSTNode] = [each for each in (part.lower, part.upper, part.step) if each is not None]
-        elif isinstance(part, cst.Call) and (dotted(part.func) or "").rpartition(".")[2] in _TAKE:
+        elif isinstance(part, cst.Call) and last_name(part.func) in _TAKE:
             chosen = [arg.value for arg in part.args]
         elif isinstance(part, cst.BinaryOperation) and isinstance(part.operator, cst.Modulo):
             chosen = [part.right]

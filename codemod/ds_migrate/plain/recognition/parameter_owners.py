@@ -20,7 +20,7 @@ from ds_migrate.plain.recognition.parameter_sources import (
     text_of,
 )
 from ds_migrate.plain.recognition.standalone_tensors import are_standalone
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -120,7 +120,7 @@ def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, de
 
 
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
-    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func) or ""
+    name = called_name(node)
     params = argument(node, 0, "params")
     if params is not None and not params.star and of_kind(flow.values(node, file), Kind.OPTIMIZER):
         _collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 TENSOR_FACTORIES = frozenset(
@@ -50,7 +50,7 @@ def _may_be_in_module(value: Value, flow: Flow) -> bool:
                 if any(_may_be_module(owner, flow) for owner in owners):
                     return True
         for call in file.nodes(cst.Call):
-            if (dotted(call.func) or "").rpartition(".")[2] in _REGISTER and value in _given(call, file, flow):
+            if last_name(call.func) in _REGISTER and value in _given(call, file, flow):
                 return True
     return False
 

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import dotted, targets, walk, without_index
+from ds_migrate.syntax.nodes import dotted, last_name, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
@@ -37,7 +37,7 @@ class WeightWrites:
             target.attr.value
             for file in flow.files.values()
             for node in file.nodes(cst.Assign, cst.AnnAssign)
-            if isinstance(node.value, cst.Call) and (dotted(node.value.func) or "").rpartition(".")[2] == "Parameter"
+            if isinstance(node.value, cst.Call) and last_name(node.value.func) == "Parameter"
             for target in targets(node)
             if isinstance(target, cst.Attribute)
         }

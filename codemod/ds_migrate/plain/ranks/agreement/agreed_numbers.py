@@ -20,7 +20,7 @@ from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = {
@@ -49,7 +49,7 @@ class AgreedNumbers:
         for file in files:
             for loop in file.nodes(cst.For):
                 for call in file.nodes(cst.Call, below=loop.iter):
-                    name = (dotted(call.func) or "").rpartition(".")[2]
+                    name = last_name(call.func)
                     if name not in _RANGES or is_guarded(loop, file) or not common.holds(loop.body):
                         continue
                     for arg in call.args:

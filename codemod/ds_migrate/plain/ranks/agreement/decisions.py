@@ -25,7 +25,7 @@ from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, targets, walk
+from ds_migrate.syntax.nodes import argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MEAN, _DECIDES = "mean_over_ranks", "rank_0_decides"
@@ -146,7 +146,7 @@ def _agree_on_test(
 ) -> None:
     finite = [
         call.args[0].value for call in file.nodes(cst.Call, below=node.test)
-        if (dotted(call.func) or "").rpartition(".")[2] in _FINITE and call.args
+        if last_name(call.func) in _FINITE and call.args
     ]  # fmt: skip
     finite = [number for number in finite if values.differs(number, file)]
     finite = [part for part in walk(node.test) if any(part.deep_equals(number) for number in finite)]

@@ -13,7 +13,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NOW = frozenset({"now", "today", "utcnow"})
@@ -141,5 +141,5 @@ def _is_time_as_text(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 def _only_makes_text(node: cst.CSTNode) -> bool:
     """Return whether a node around the time makes a name of it, and nothing that only rank 0 may do."""
     if isinstance(node, cst.Call):
-        return (dotted(node.func) or "").rpartition(".")[2] in _TEXT or _is_format(node)
+        return last_name(node.func) in _TEXT or _is_format(node)
     return not isinstance(node, (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp))

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code, dotted, walk
+from ds_migrate.syntax.nodes import called_name, code, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 _OUTPUT = frozenset({"print", "format", "write", "debug", "info", "warning", "set_description", "set_postfix"})
@@ -87,8 +87,7 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _is_output(call: cst.Call) -> bool:
-    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
-    return name in _OUTPUT
+    return called_name(call) in _OUTPUT
 
 
 def _is_number(node: cst.BaseExpression) -> bool:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import dotted, parameters, set_values
+from ds_migrate.syntax.nodes import called_name, parameters, set_values
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -60,7 +60,7 @@ class FileNames:
         return unknown
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> frozenset[str]:
-        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
+        name = called_name(call)
         if name in ("join", "joinpath", "Path", "abspath", "expanduser", "str", "realpath", "PurePath") and call.args:
             return self.of(call.args[-1].value, file, depth + 1)
         if name == "format" and isinstance(call.func, cst.Attribute):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, called_name, dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -69,8 +69,7 @@ def _uses(statement: cst.BaseStatement, path: str | None, file: SourceFile) -> b
 
 def _only_reports(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a call makes a message, for the screen, a log or an error."""
-    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func)
-    return name in _MESSAGES or any(isinstance(outer, cst.Raise) for outer in file.ancestors(call))
+    return called_name(call) in _MESSAGES or any(isinstance(outer, cst.Raise) for outer in file.ancestors(call))
 
 
 def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:

@@ -16,7 +16,7 @@ from ds_migrate.plain.ranks.files.looks import paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 Found = tuple[SourceFile, cst.CSTNode]
@@ -71,14 +71,14 @@ def _counts(file: SourceFile, facts: LoopFacts) -> Iterator[Found]:
 
 
 def _is_folder_call(call: cst.Call) -> bool:
-    return (dotted(call.func) or "").rpartition(".")[2] in ("makedirs", "mkdir")
+    return last_name(call.func) in ("makedirs", "mkdir")
 
 
 def _listings(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, depth: int) -> Iterator[Found]:
     """Yield the calls that list a folder for a text: directly, through variables, or in functions that return it."""
     flow = facts.flow
     for part in walk(node):
-        if isinstance(part, cst.Call) and (dotted(part.func) or "").rpartition(".")[2] in _LISTS:
+        if isinstance(part, cst.Call) and last_name(part.func) in _LISTS:
             yield file, part
         if isinstance(part, cst.Name) and depth:
             for value in file.values_of({part.value}, flow.scopes(file).owner(part.value, part)):

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import asks_for_rank, is_guarded, negated
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LINES = frozenset({"debug", "info"})
@@ -48,7 +48,7 @@ def _logs(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     makers = [(flow.node(value), flow.file(value)) for value in values if value.key]
     if any(isinstance(node, cst.Call) and flow.is_call_of(node, home, _LOGGERS) for node, home in makers):
         return True
-    is_named = (dotted(owner) or "").rpartition(".")[2].lower() in ("logger", "log", "_logger")
+    is_named = last_name(owner).lower() in ("logger", "log", "_logger")
     return is_named and not values and any(b"logging" in other.data for other in flow.files.values())
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _HARMLESS = frozenset(
@@ -86,7 +86,7 @@ class SkippableExpressions:
     def can_be_iterated_again(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether going through an expression changes nothing: it is no iterator, and no loader."""
         if isinstance(node, cst.Call):
-            name = _name(node)
+            name = called_name(node)
             if of_kind(self._flow.values(node, file), Kind.LOADER) or name in _ONE_PASS - {
                 "zip",
                 "enumerate",
@@ -99,7 +99,7 @@ class SkippableExpressions:
                 return False
             text = dotted(node)
             return not any(
-                isinstance(value, cst.GeneratorExp) or (isinstance(value, cst.Call) and _name(value) in _ONE_PASS)
+                isinstance(value, cst.GeneratorExp) or (isinstance(value, cst.Call) and called_name(value) in _ONE_PASS)
                 for line in file.nodes(cst.Assign) if any(dotted(target) == text for target in targets(line))
                 for value in [line.value]
             )  # fmt: skip
@@ -112,12 +112,12 @@ class SkippableExpressions:
         values = self._flow.values(call.func, file)
         if of_kind(values, Kind.CLASS, Kind.MODULE, Kind.INSTANCE, Kind.LOADER):
             return False
-        if self._is_of_module(call.func, file) and _name(call) not in _OF_MODULES:
+        if self._is_of_module(call.func, file) and called_name(call) not in _OF_MODULES:
             return False
         own = of_kind(values, Kind.FUNCTION, Kind.METHOD)
         if own:
             return self._all_compute(own)
-        name = _name(call)
+        name = called_name(call)
         if name not in _HARMLESS or (name == "get" and not call.args):  # a queue gives what it has once
             return False
         return name not in _CONSUMERS or all(self.can_be_iterated_again(arg.value, file) for arg in call.args)
@@ -252,7 +252,3 @@ def is_made_in(node: cst.BaseExpression, function: cst.FunctionDef, file: Source
     return bool(values) and all(
         isinstance(v, new) or (isinstance(v, cst.Call) and dotted(v.func) in ("list", "dict", "set")) for v in values
     )
-
-
-def _name(call: cst.Call) -> str:
-    return call.func.attr.value if isinstance(call.func, cst.Attribute) else (dotted(call.func) or "")

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import last_name
 from ds_migrate.syntax.source import SourceFile
 
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
@@ -23,7 +23,7 @@ def copies_weights(modules: Values, flow: Flow) -> bool:
 
 
 def _is_copy(call: cst.Call, file: SourceFile, modules: Values, flow: Flow) -> bool:
-    name = (dotted(call.func) or "").rpartition(".")[2]
+    name = last_name(call.func)
     given = [arg.value for arg in call.args]
     if (
         name == "deepcopy"
