@@ -59,8 +59,10 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
     for site in sites:
         makers = {id(file) for file, _ in site.makers}
         items.append(({*(id(one.file) for one in site.all), *makers}, None, None, site))
+    training = {id(backward.function) for backward in operations.backwards}
+    steps = [step for step in operations.steps if id(step.function) not in training]  # as those of wrappers
     for backward in operations.backwards:
-        called = {id(step.file) for step in operations.steps if is_called_beside(step, backward, callers)}
+        called = {id(step.file) for step in steps if _is_called_beside(step, backward, callers)}
         items.append(({id(backward.file), *called} if called else set(), None, None, None))
     for files, a_step, a_refusal, a_site in items:
         merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
@@ -82,7 +84,7 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
     ]
 
 
-def is_called_beside(step: Step, place: Place, callers: Callers) -> bool:
+def _is_called_beside(step: Step, place: Place, callers: Callers) -> bool:
     """Return whether a function that steps is called in that of a place, as the ``step()`` of a wrapper is."""
     return bool(callers.leading_to(step.function, place.file, place.function))
 
