@@ -51,7 +51,7 @@ class Copies:
 
     def all_of(self, values: Values, file: SourceFile, call: cst.Call) -> Values:
         """Return values of a function as they are where a call returns them."""
-        functions = [v.key for v in self._evaluate(call.func, file) if v.kind is Kind.FUNCTION]
+        functions = [v.key for v in self._evaluate(call.func, file) if v.kind in (Kind.FUNCTION, Kind.METHOD)]
         for function in functions:
             values = frozenset(self.of(value, function, file, call) for value in values)
         return values

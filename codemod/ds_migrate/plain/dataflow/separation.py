@@ -19,7 +19,7 @@ def separable_functions(files: Iterable[SourceFile], expressions: Expressions) -
     for file in files:
         for call in file.nodes(cst.Call):
             for value in expressions.values(call.func, file):
-                if value.kind is Kind.FUNCTION:
+                if value.kind in (Kind.FUNCTION, Kind.METHOD):
                     calls[value.key] = calls.get(value.key, 0) + 1
     separation = _Separation(expressions)
     return frozenset(key for key, count in calls.items() if count > 1 and separation.hands_on(key))
