@@ -117,3 +117,36 @@ def test_a_function_that_calls_itself_with_its_argument_is_followed_once(tmp_pat
     """
     after = convert(tmp_path, body(text) + LOOP.replace("model = Net()\n", ""))
     assert "    model=model," in after
+
+
+BY_METHOD = """
+    class Trainer:
+        def __init__(self):
+            self.first, self.second = Net(), nn.Linear(1, 1)
+            self.optim_first = self.get_optimizer("SGD", self.first.parameters())
+            self.optim_second = self.get_optimizer("Adam", self.second.parameters())
+
+        def get_optimizer(self, kind, params):
+            if kind == "SGD":
+                return torch.optim.SGD(params, lr=0.1)
+            optimizer = torch.optim.Adam(params)
+            return optimizer
+
+        def step(self, x, y):
+            self.optim_first.zero_grad()
+            self.optim_second.zero_grad()
+            F.mse_loss(self.second(self.first(x)), y).backward()
+            self.optim_first.step()
+            self.optim_second.step()
+
+
+    trainer = Trainer()
+    for x, y in DataLoader(data, batch_size=4):
+        trainer.step(x, y)
+    """
+
+
+def test_each_call_of_a_method_makes_a_separate_optimizer(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BY_METHOD))
+    assert "model=self.first,\n            optimizer=self.optim_first," in after
+    assert "model=self.second,\n            optimizer=self.optim_second," in after

@@ -111,10 +111,30 @@ def test_gradients_that_a_loop_of_another_file_leaves_in_a_model_are_cleared(oth
     assert "    optimizer.zero_grad()\n" in after["train"] and "self.optimizer.zero_grad()" in after["search"]
 
 
+FIT = """
+    def fit(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+    """
+MAIN = """\
+import search, train
+model = train.Net()
+train.fit(model)
+for x, y in train.DataLoader(train.data, batch_size=4):
+    search.Search(model).step(x, y)
+"""
+
+
 def test_a_loop_of_another_file_that_only_evaluates_a_model_is_converted_apart(tmp_path: Path) -> None:
     trains = "loss = F.mse_loss(self.model(self.own(x).expand(-1, 4)), y)\n"
     lines = ("with torch.no_grad():\n", "    y = self.model(x)\n", "loss = F.mse_loss(self.own(x), y)\n")
-    evaluates = CRITIC.replace(trains, f"{' ' * 12}".join(lines))
-    report = run(tmp_path, search=body(evaluates), train=body(SEARCHED))
-    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
-    assert "zero_grad" not in after["train"] and "zero_grad" not in after["search"]
+    kept = {}
+    for name, other in (("trains", CRITIC), ("evaluates", CRITIC.replace(trains, f"{' ' * 12}".join(lines)))):
+        (tmp_path / name).mkdir()
+        report = run(tmp_path / name, search=body(other), train=body(FIT), main=MAIN)
+        kept[name] = [file.path.stem for file in report.files if file.after and b".zero_grad()" in file.after]
+    assert kept == {"trains": ["search", "train"], "evaluates": []}

@@ -1,4 +1,4 @@
-"""Functions whose calls make separate values: what they make is handed on by return alone."""
+"""Functions and methods whose calls make separate values: what they make is handed on by return alone."""
 
 from __future__ import annotations
 
