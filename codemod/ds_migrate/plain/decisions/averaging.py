@@ -10,18 +10,15 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.blocks import block_path
-from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Values
 from ds_migrate.plain.decisions.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.decisions.visible_engines import VisibleEngines
 from ds_migrate.plain.recognition.facts import Place, Site, Step
-from ds_migrate.plain.recognition.loaders import loaders_of
-from ds_migrate.plain.recognition.operations import is_set_to_none
-from ds_migrate.syntax.nodes import code, dotted, parameters, walk
+from ds_migrate.syntax.nodes import code, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
-_LOOPS = (cst.For, cst.CompFor)
+LOOPS = (cst.For, cst.CompFor)
 
 
 def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) -> list[Averaging]:
@@ -37,34 +34,13 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
         return []
     needed = modules & held
     found: list[Averaging] = []
-    for each in _in_stepping_functions(place, plan):
+    for each in in_stepping_functions(place, plan):
         known = needed if each is place and needed else _given(each, needed or held, plan)
-        before = _before(each, plan, known)
+        before = before_next_step(each, plan, known)
         if not before:
             return []
         found += before
     return found
-
-
-def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
-    """Return where engines average gradients that the program reads by hand, as for a norm that it logs.
-
-    Where none can, as in a function that goes back for the gradients alone, the reads are returned too.
-    """
-    found: list[Averaging] = []
-    left: list[Place] = []
-    for file in plan.facts.flow.files.values():
-        for node in file.attributes_by_name.get("grad", ()):
-            read = Place(file, node)
-            is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
-            if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
-                continue
-            own = [each for place in _in_stepping_functions(read, plan) for each in _before(place, plan, NOTHING)]
-            own = own or find_behind_backward(read, plan)
-            found += own
-            if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):
-                left.append(read)
-    return found, left
 
 
 def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
@@ -73,24 +49,14 @@ def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
     stepping = {(id(step.file), id(step.function)) for step, _ in plan.steps}
     if statement is None or (id(read.file), id(read.function)) in stepping:
         return []
-    names = {name: None for backward, name in plan.backwards if _is_behind(read, backward)}
+    names = {name: None for backward, name in plan.backwards if is_behind(read, backward)}
     return [Averaging(read.file, statement, name) for name in names]
 
 
-def _is_behind(read: Place, backward: Place) -> bool:
+def is_behind(read: Place, backward: Place) -> bool:
+    """Return whether a place is behind a backward pass in its function."""
     is_beside = read.file is backward.file and read.function is backward.function
     return is_beside and read.position > backward.position
-
-
-def _goes_back(read: Place, plan: ProgramPlan) -> bool:
-    """Return whether a backward pass that no step uses is beside a read of gradients, or beside a call of either."""
-    callers = plan.facts.callers
-    return any(
-        _is_behind(read, backward)
-        or callers.leading_to(read.function, backward.file, backward.function)
-        or callers.leading_to(backward.function, read.file, read.function)
-        for backward in plan.left
-    )
 
 
 def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averaging]:
@@ -114,7 +80,7 @@ def _covers(one: Averaging, other: Averaging, plan: ProgramPlan) -> bool:
     )
 
 
-def _in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
+def in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
     """Return a place that is in a function with a step, or else the calls in such functions that lead to it."""
     functions = {(id(p.file), id(p.function)): p for site in plan.facts.sites for p, _ in step_places(site, plan)}
     if (id(place.file), id(place.function)) in functions:
@@ -134,13 +100,13 @@ def _given(place: Place, modules: Values, plan: ProgramPlan) -> Values:
     sources = (
         [arg.value for arg in place.node.args]
         if isinstance(place.node, cst.Call)
-        else [loop.iter for loop in place.file.ancestors(place.node) if isinstance(loop, _LOOPS)]
+        else [loop.iter for loop in place.file.ancestors(place.node) if isinstance(loop, LOOPS)]
     )
     given = [node for source in sources for node in walk(source) if isinstance(node, cst.BaseExpression)]
     return modules & frozenset(v for node in given for v in plan.facts.flow.values(node, place.file)) or modules
 
 
-def _before(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]:
+def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]:
     """Return where the engines of the next step behind a place in its function average; nothing where none follows."""
     after = [
         (position, step, site)
@@ -220,33 +186,3 @@ def _events(file: SourceFile, function: cst.FunctionDef | None, plan: ProgramPla
         else:
             found += plan.facts.callers.leading_to(each.function, file, function)
     return found
-
-
-def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a gradient may be that of a parameter, rather than of a batch."""
-    values = flow.values(owner, file)
-    if of_kind(values, Kind.EXTERNAL) or not isinstance(owner, cst.Name):
-        return not of_kind(values, Kind.EXTERNAL)  # torch.autograd.grad
-    loops = [
-        loop for loop in flow.scopes(file).nodes(owner, *_LOOPS)
-        if owner.value in {dotted(part) for part in walk(loop.target)}
-    ]  # fmt: skip
-    return not loops or any(not loaders_of(loop.iter, file, flow) for loop in loops)
-
-
-def _is_surely_of_parameter(read: Place, owner: cst.BaseExpression, plan: ProgramPlan) -> bool:
-    """Return whether an expression names a part of a module, or what a loop goes through, rather than an input."""
-    if not isinstance(owner, cst.Name):
-        return True
-    flow, modules = plan.facts.flow, {value.key for site in plan.facts.sites for value in site.of}
-    loops = flow.scopes(read.file).nodes(owner, *_LOOPS)
-    is_looped = any(owner.value in map(dotted, walk(loop.target)) for loop in loops)
-    return is_looped or any(part.key in modules for part in of_kind(flow.values(owner, read.file), Kind.PART))
-
-
-def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:
-    """Return whether a gradient is just compared with None, or set to it."""
-    around = file.parent(node)
-    if is_set_to_none(node, file):
-        return True
-    return isinstance(around, cst.Comparison) and dotted(around.comparisons[0].comparator) == "None"

@@ -8,7 +8,8 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_conditions import RankConditions
-from ds_migrate.plain.decisions.averaging import find_averagings, find_reads
+from ds_migrate.plain.decisions.averaging import find_averagings
+from ds_migrate.plain.decisions.gradient_reads import find_reads
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.plain.recognition.operations import is_set_to_none
