@@ -31,13 +31,13 @@ from ds_migrate.plain.ranks.files.prepared_data import PreparedData
 from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.files.waits import wait_for_saves
 from ds_migrate.plain.ranks.idle_code import IdleCode
-from ds_migrate.plain.ranks.launcher_argument import LauncherArgument
+from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
+from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero.made_folders import make_folders_once
 from ds_migrate.plain.ranks.rank_zero.output_guards import OutputGuards
 from ds_migrate.plain.ranks.rank_zero.written_files import write_once
-from ds_migrate.plain.ranks.start import start_ranks
 from ds_migrate.plain.ranks.unwrapping.unwrap import unwrap
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.idle_code import IdleCode
-from ds_migrate.plain.ranks.rank_arguments import default_number, is_number_of_rank, names_added
+from ds_migrate.plain.ranks.launch.rank_arguments import default_number, is_number_of_rank, names_added
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, targets

@@ -11,8 +11,8 @@ from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.beginnings import beginnings
-from ds_migrate.plain.ranks.other_starts import Entry, behind_condition, beside_workers, ways_past
+from ds_migrate.plain.ranks.launch.beginnings import beginnings
+from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code

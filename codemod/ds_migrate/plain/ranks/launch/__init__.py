@@ -1,0 +1,1 @@
+"""The start of the ranks: by any launcher, one process for each."""
