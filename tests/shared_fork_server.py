@@ -20,6 +20,8 @@ _SERVE_ONCE_ASKED = f"""
 import select, sys
 control, listener = map(int, sys.argv[1].split(","))
 if listener in select.select([control, listener], [], [])[0]:
+    import gc
+    gc.set_threshold(50_000, 20, 100)  # of all forks: a rank's youngest objects are nearly all modules
     {_SERVE}
 """
 _VARIABLES = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": ""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,9 @@ def test_one_file_of_a_large_folder_is_read_with_what_it_is_connected_to(
         (tmp_path / name).write_text(text)
     read = []
 
-    def noted(data: bytes) -> ModuleFacts:
+    def noted(data: bytes, tree: ast.Module) -> ModuleFacts:
         read.append(data)
-        return module_facts(data)
+        return module_facts(data, tree=tree)
 
     monkeypatch.setattr(program, "module_facts", noted)
     report = migrate(discover([str(tmp_path / "script.py"), str(tmp_path / "trainer.py")]), PLAIN)

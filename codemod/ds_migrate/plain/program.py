@@ -67,8 +67,7 @@ def find_programs(
 
     @cache
     def imports_of(name: str) -> set[str] | None:
-        is_read = not may_hold_loop(contents[name]) or not _is_beyond_limits(contents[name])
-        facts = _facts(contents[name]) if is_read else None
+        facts = _facts(contents[name])
         if facts is None:
             return None
         return {*_imported(name, facts, resolver), *all_folders.imported_by(name, contents[name], resolver)}
@@ -125,18 +124,15 @@ def _program(
     return Program(tuple(map(Path, sorted(files))), tuple(map(Path, sorted(context))), resolver, is_divided)
 
 
-def _is_beyond_limits(data: bytes) -> bool:
-    """Return whether a module is too large, or nested too deeply, to be read in seconds."""
-    if len(data) > LARGEST_MODULE:
-        return True
-    tree = parse_if_valid(data)
-    return tree is None or depth_of(tree) > DEEPEST_MODULE
-
-
 def _facts(data: bytes) -> ModuleFacts | None:
+    """Read a module; None for an invalid one, and one with a loop that takes too long for its size or its depth."""
+    has_loop = may_hold_loop(data)
+    tree = None if has_loop and len(data) > LARGEST_MODULE else parse_if_valid(data)
+    if tree is None or (has_loop and depth_of(tree) > DEEPEST_MODULE):
+        return None
     try:
-        return module_facts(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return module_facts(data, tree=tree)
+    except (ValueError, RecursionError, MemoryError):
         return None
 
 

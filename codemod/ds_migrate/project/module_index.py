@@ -74,9 +74,15 @@ class ModuleFacts:
         return any(i.level == 0 and (i.module == package or i.module.startswith(package + ".")) for i in self.imports)
 
 
-def module_facts(data: bytes, skips: Sequence[Comment] = ()) -> ModuleFacts:
-    """Read a module, whose skip comments are ``skips``. Raises ``SyntaxError`` or ``ValueError`` where Python would."""
-    tree = parse(data)
+def module_facts(data: bytes, skips: Sequence[Comment] = (), tree: ast.Module | None = None) -> ModuleFacts:
+    """Read a module, whose skip comments are ``skips``. Raises ``SyntaxError`` or ``ValueError`` where Python would.
+
+    Args:
+        data: its text.
+        skips: its comments that skip classes.
+        tree: the text, parsed; None to parse it.
+    """
+    tree = parse(data) if tree is None else tree
     facts = ModuleFacts()
     classes: list[tuple[ast.ClassDef, bytes]] = []
     lines = data.split(b"\n")

@@ -158,12 +158,11 @@ def unreadable(data: bytes, largest: int = LARGEST_READ) -> Finding:
 
 def depth_of(tree: ast.AST) -> int:
     """Return how many nodes of a syntax tree are within each other at most."""
-    deepest, waiting = 0, [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        waiting.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
-    return deepest
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _first_undecodable(data: bytes) -> int:

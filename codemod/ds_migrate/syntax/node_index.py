@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import libcst as cst
 
 from ds_migrate.syntax.nodes import children, dotted
+
+_Node = TypeVar("_Node", bound=cst.CSTNode)
 
 
 class NodeIndex:
@@ -78,6 +81,21 @@ class NodeIndex:
             numbers = self._spelled.get(name, [])
             found += numbers[bisect_left(numbers, first) : bisect_left(numbers, end)]
         return self._shown(sorted(found))
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Return the node directly above; None for the root and a node of another tree."""
+        number = self._numbers.get(id(node), 0)
+        return self._nodes[self._parents[number]] if number else None
+
+    def around(self, node: cst.CSTNode, kind: type[_Node]) -> _Node | None:
+        """Return the innermost node above of exactly this kind; None where there is none."""
+        number = self._numbers.get(id(node), 0)
+        while number:
+            number = self._parents[number]
+            outer = self._nodes[number]
+            if type(outer) is kind:
+                return outer
+        return None
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the node's parent and so on up to the root; nothing for a node of another tree."""

@@ -186,7 +186,7 @@ class SourceFile:
         return [node.value for node in assignments if any(dotted(t) in names for t in targets(node))]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return next(self._index.ancestors(node), None)
+        return self._index.parent(node)
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the node's parent and so on up to the module."""
@@ -194,7 +194,7 @@ class SourceFile:
 
     def function(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """Return the innermost function around the node."""
-        return next((a for a in self.ancestors(node) if type(a) is cst.FunctionDef), None)
+        return self._index.around(node, cst.FunctionDef)
 
     def statement(self, node: cst.CSTNode) -> cst.BaseStatement:
         """Return the innermost statement that holds the node: a line, or the head of a compound statement."""

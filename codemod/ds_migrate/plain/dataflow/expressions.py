@@ -64,9 +64,10 @@ class Expressions:
         if not self.has_settled:
             return self._evaluate(node, file)
         key = id(node), id(file)
-        if key not in self._known:
-            self._known[key] = node, self._evaluate(node, file)
-        return self._known[key][1]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = node, self._evaluate(node, file)
+        return known[1]
 
     def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
         if type(node) is cst.Name:  # as in dotted()

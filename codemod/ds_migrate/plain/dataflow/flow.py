@@ -148,7 +148,8 @@ class Flow:
 
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
         """Return whether a call may be one of these functions of a library, by their dotted names."""
-        return any(value.kind is Kind.EXTERNAL and value.name in names for value in self.values(call.func, file))
+        values = self.values(call.func, file)
+        return bool(values) and any(value.kind is Kind.EXTERNAL and value.name in names for value in values)
 
     def once(self, question: str, answer: Callable[[], _T]) -> _T:
         """Return the answer to a question about the whole program, which is found once."""

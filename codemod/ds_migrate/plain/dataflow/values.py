@@ -60,7 +60,9 @@ _DEEPEST = 10  # attributes and items below a module, or dots in the name of a l
 
 def of_kind(values: Values, *kinds: Kind) -> Values:
     """Return the values of these kinds."""
-    return frozenset(value for value in values if value.kind in kinds)
+    if not values:  # as nearly always
+        return NOTHING
+    return frozenset([value for value in values if value.kind in kinds])
 
 
 def without_parts(values: Values) -> Values:

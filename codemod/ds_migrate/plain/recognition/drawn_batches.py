@@ -31,12 +31,14 @@ class Draw:
 
 def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[Draw]:
     """Yield what ``next()`` draws from, in the function around a step, or a call that leads to it, to train on it."""
+    flow = facts.flow
+    if not flow.once("is next() called", lambda: any(other.spelled("next") for other in flow.files.values())):
+        return
     function = file.function(node)
     calls = file.nodes(cst.Call, below=function or file.module)
-    here = [
-        call for call in calls if (function is not None or file.function(call) is None) and not _is_shown(call, file)
-    ]
-    draws = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
+    here = [call for call in calls if function is not None or file.function(call) is None]
+    found_by = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
+    draws = [(call, found) for call, found in found_by if not _is_shown(call, file)]
     if not draws:
         return
     used = _names_behind(node, file, facts)
