@@ -585,3 +585,26 @@ def test_ranks_agree_on_nothing_in_a_method_that_rank_0_may_call_of_a_loaded_obj
     last = f"if rank == 0:\n        torch.load('slow.pt').{SLOW}"
     report = run(tmp_path, train=HEADER + text.format(first=f"Slow().{SLOW}", last=last))
     assert any("be here alone" in f.message for f in report.files[0].findings)
+
+
+@pytest.mark.parametrize(
+    ("setup", "is_reviewed"),
+    [
+        ("import time\ntorch.manual_seed(int(time.time()))\n", True),
+        ("import os, random\nseed = 1\nseed = seed or os.getpid()\nrandom.seed(seed)\n", True),
+        ("import numpy as np\nnp.random.seed()\n", True),
+        ("import numpy as np\norder = np.random.default_rng().permutation(8)\n", True),
+        ("import random\nrandom.Random(None).shuffle([1, 2])\n", True),
+        ("import optuna\nstudy = optuna.create_study(direction='maximize')\n", True),
+        ("import optuna\nstudy = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3))\n", False),
+        ("import random\nimport numpy as np\nrandom.seed(3)\nnp.random.default_rng(seed=3)\n", False),
+        ("import numpy as np\ndef start(worker_id):\n    np.random.seed()\n", False),
+        ("import random\nclass Data:\n    def __init__(self):\n        self.rng = random.Random()\n"
+         "    def __getitem__(self, index):\n        return self.rng.random()\n", False),
+    ],
+)  # fmt: skip
+def test_a_generator_that_each_rank_starts_by_itself_is_for_review(
+    setup: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=HEADER + setup + LOOP)
+    assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])

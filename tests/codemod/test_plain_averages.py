@@ -57,6 +57,7 @@ def _reviews(folder: Path, average: str, given: str = "1") -> list[tuple[str, st
         ("print(total / args.n)", "1"),
         ("print(100.0 * total / mask.sum())", "1"),
         ("total /= (60000 / 4)", "1"),
+        ("samples = 1000\n    total /= samples", "1"),
         ("return total / float(n)", "50000"),
         ("return total / n", "len(data)"),
         ("return total / data.tensors[0].shape[0]", "1"),

@@ -21,6 +21,7 @@ from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
 from ds_migrate.plain.ranks.agreement.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.agreement.unordered_sets import numbered_sets
+from ds_migrate.plain.ranks.agreement.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.data.shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
@@ -91,6 +92,8 @@ class Editor:
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
+        if not is_called(INIT, self.flow):  # else ranks may draw others on purpose
+            notes += unshared_generators(beside, self.flow)
         facts = self.plan.facts
         shared = [file for file in self._fixed if file not in staying]
         notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)

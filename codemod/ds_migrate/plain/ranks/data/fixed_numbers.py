@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.recognition.loaders import loaders_of
-from ds_migrate.syntax.nodes import children, dotted, number, parameters, targets
+from ds_migrate.syntax.nodes import children, dotted, number, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 5
@@ -36,7 +36,8 @@ class FixedNumbers:
         """Return whether a number counts something, and depends neither on a loop nor on the length of a loader."""
         leaves = list(self._leaves(node, file, _DEPTH, set()))
         changed = _changed_in(loop, file)
-        return any(_is_count(leaf) for leaf, _ in leaves) and not any(
+        written = {id(part) for part in walk(node)}
+        return any(_is_count(leaf, id(leaf) in written) for leaf, _ in leaves) and not any(
             self._is_of_share(leaf, other, changed if other is file else set()) for leaf, other in leaves
         )
 
@@ -86,11 +87,15 @@ class FixedNumbers:
         return is_own or bool(loaders_of(leaf, file, self._flow))
 
 
-def _is_count(leaf: cst.BaseExpression) -> bool:
-    """Return whether a number may count samples or batches: no unit, and no number of a few things."""
+def _is_count(leaf: cst.BaseExpression, is_written: bool) -> bool:
+    """Return whether a number may count samples or batches: not that of a few things, and no unit as a literal.
+
+    Args:
+        is_written: whether the division itself has the number, which else has a name: ``ntrain = 1000``.
+    """
     value = number(leaf)
     if value is not None:
-        return value > _FEW and value not in _UNITS
+        return value > _FEW and not (is_written and value in _UNITS)
     return not isinstance(leaf, cst.Call) or dotted(leaf.func) == "len"
 
 
