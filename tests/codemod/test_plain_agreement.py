@@ -608,3 +608,18 @@ def test_a_generator_that_each_rank_starts_by_itself_is_for_review(
 ) -> None:
     report = run(tmp_path, train=HEADER + setup + LOOP)
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_a_return_behind_what_all_ranks_do_together_stays_each_rank_s(is_behind: bool, tmp_path: Path) -> None:
+    norm = (
+        "class Norm(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.bias = nn.Parameter(torch.zeros(4))\n    def start(self, x):\n"
+        "        self.bias.data.copy_(x.mean(0))\n    def forward(self, x, reverse=False):\n"
+    )
+    lines = ["        self.start(x)\n", "        if reverse:\n            return x - self.bias\n"]
+    forward = "".join(lines if is_behind else reversed(lines)) + "        return x + self.bias\n"
+    net = "model = nn.Sequential(Norm(), nn.Linear(4, 1))\n"
+    after = convert(tmp_path, HEADER + norm + forward + LOOP.replace("model = Net()\n", net))
+    assert "self.bias.data.copy_(mean_over_ranks(x.mean(0)))" in after
+    assert ("        if reverse:\n" in after) is is_behind

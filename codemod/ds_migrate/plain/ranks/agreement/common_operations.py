@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.plain.recognition.weight_writes import WeightWrites
+from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import code, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -96,7 +97,19 @@ def _jumped_over(branch: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]
     for jump in file.nodes(cst.Return, below=branch):
         function = file.function(jump)
         if function is not None and all(inner is not function for inner in walk(branch)):
-            yield function
+            yield from _behind(jump, file)
     for call in file.nodes(cst.Call, below=branch):
         if is_exit(call):
             yield file.module
+
+
+def _behind(jump: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]:
+    """Yield the statements behind one in its function, and the loops around it, which may run again."""
+    for inner, outer in upwards(file, jump):
+        if isinstance(outer, cst.FunctionDef):
+            return
+        if isinstance(outer, (cst.For, cst.While)):
+            yield outer
+        if isinstance(outer, cst.IndentedBlock):
+            numbers = [number for number, line in enumerate(outer.body) if line is inner]
+            yield from outer.body[numbers[0] + 1 :]
