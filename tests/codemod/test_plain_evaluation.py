@@ -253,3 +253,34 @@ def test_steps_of_one_function_without_a_loader_are_for_one_review(tmp_path: Pat
     text = LOOP.replace("for x, y in loader:\n", made) + LOOP.partition("for x, y in loader:\n")[2]
     (finding,) = [finding for _, finding in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
     assert finding.code == "DSM612" and finding.message.startswith("no DataLoader feeds this step")
+
+
+ROUNDS = """
+class Strategy:
+    def train(self):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(data, batch_size=4, shuffle=True)
+        self.run(model, optimizer, loader)
+        KEPT
+
+    def run(self, model, optimizer, loader):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+strategy = Strategy()
+strategy.train()
+strategy.train()
+"""
+
+
+@pytest.mark.parametrize(("kept", "is_reviewed"), [("pass", False), ("return loader", True)])
+def test_a_loader_that_its_function_gives_to_training_alone_is_not_for_review(
+    kept: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=HEADER + ROUNDS.replace("KEPT", kept))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("make loaders for evaluation" in message for message in found) is is_reviewed

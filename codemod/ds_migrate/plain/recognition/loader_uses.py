@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PASSES_ON = frozenset(
@@ -21,12 +21,28 @@ _PASSES_ON = frozenset(
 def only_trains(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
     """Return whether each loop over loaders that a call makes steps an optimizer in each round.
 
-    Loaders of a function that several lines call are for several purposes.
+    Loaders that a function hands out are for several purposes where several lines call it.
     """
     function = file.function(maker)
-    return not (function is not None and facts.callers.has_several(function)) and all(
+    is_several = function is not None and facts.callers.has_several(function)
+    return not (is_several and _is_handed_out(maker, file, facts)) and all(
         isinstance(loop, cst.For) and any(_steps_each_round(loop, at, step, facts) for step in steps)
         for at, loop in _uses(maker, facts)
+    )
+
+
+def _is_handed_out(maker: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether the function around a call returns what it makes, or keeps it in an object."""
+    function = file.function(maker)
+    kept = [line.value for line in file.nodes(cst.Assign) if any(isinstance(t, cst.Attribute) for t in targets(line))]
+    given = [node.value for node in file.nodes(cst.Return, cst.Yield) if node.value is not None]
+    return any(
+        facts.flow.node(value) is maker
+        for outside in (*kept, *given)
+        if file.function(outside) is function
+        for part in walk(outside)
+        if isinstance(part, cst.BaseExpression)
+        for value in of_kind(facts.flow.values(part, file), Kind.LOADER)
     )
 
 
