@@ -322,9 +322,20 @@ def next_folder(root):
 """
 
 
-@pytest.mark.parametrize("function", [SEARCH, COUNT])
-def test_all_ranks_have_the_name_that_rank_0_finds(function: str, tmp_path: Path) -> None:
-    lines = "folder = next_folder('runs')\nos.makedirs(folder, exist_ok=True)\n"
+COUNT_PATHS = """
+def next_folder(root):
+    return pathlib.Path(root) / f'run{len(list(pathlib.Path(root).iterdir()))}'
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [(SEARCH, "os.makedirs(folder"), (COUNT, "os.makedirs(folder"), (COUNT_PATHS, "folder.mkdir(parents=True")],
+)
+def test_all_ranks_have_the_name_that_rank_0_finds(function: str, make: str, tmp_path: Path) -> None:
+    lines = f"import pathlib\nfolder = next_folder('runs')\n{make}, exist_ok=True)\n"
     report = run(tmp_path, train=IMPORTS + HEADER + function + lines + LOOP)
     assert b"folder = rank_0_text(next_folder('runs'))\n" in (report.files[0].after or b"") and not reviews(report)
 

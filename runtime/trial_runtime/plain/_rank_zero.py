@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from pathlib import PurePath
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -15,6 +16,7 @@ from trial_runtime.plain._agreement import object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
 from trial_runtime.plain._random_state import share_random_state
 
+Text = TypeVar("Text", bound="str | PurePath")
 _LONGEST_WAIT = timedelta(days=30)
 _meetings = itertools.count()
 
@@ -43,8 +45,8 @@ class NoTracker:
         pass
 
 
-def rank_0_text(text: str) -> str:
-    """Return rank 0's text, as the name of a folder that it makes of the time, on each rank. Collective."""
+def rank_0_text(text: Text) -> Text:
+    """Return rank 0's text or path, as the name of a folder that it makes of the time, on each rank. Collective."""
     _start_launched_ranks()
     return text if world_size() == 1 else object_from_rank_0(text)
 

@@ -12,11 +12,11 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
-from ds_migrate.plain.ranks.files.looks import paths_looked_for
+from ds_migrate.plain.ranks.files.looks import path_of, paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, last_name, walk
+from ds_migrate.syntax.nodes import called_name, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 Found = tuple[SourceFile, cst.CSTNode]
@@ -65,20 +65,20 @@ def _searches(file: SourceFile) -> Iterator[Found]:
 def _counts(file: SourceFile, facts: LoopFacts) -> Iterator[Found]:
     """Yield the listings of a folder that give the name of another one its number."""
     for call in file.nodes(cst.Call):
-        path = call.args[0].value if call.args else None
-        if _is_folder_call(call) and path is not None:
+        path = path_of(call) if _is_folder_call(call) else None
+        if path is not None:
             yield from _listings(path, file, facts, depth=3)
 
 
 def _is_folder_call(call: cst.Call) -> bool:
-    return last_name(call.func) in ("makedirs", "mkdir")
+    return called_name(call) in ("makedirs", "mkdir")
 
 
 def _listings(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, depth: int) -> Iterator[Found]:
     """Yield the calls that list a folder for a text: directly, through variables, or in functions that return it."""
     flow = facts.flow
     for part in walk(node):
-        if isinstance(part, cst.Call) and last_name(part.func) in _LISTS:
+        if isinstance(part, cst.Call) and called_name(part) in _LISTS:
             yield file, part
         if isinstance(part, cst.Name) and depth:
             for value in file.values_of({part.value}, flow.scopes(file).owner(part.value, part)):
