@@ -123,7 +123,7 @@ def _comparisons(found: Verification) -> Iterator[str]:
                 f"{outcome.values:,}" if outcome.values else "-",
                 "-" if gap is None else "0 (bitwise)" if gap == 0 else f"{gap:.2e}",
                 "-" if limit is None else f"{limit:.2e}",
-                f"{code(key)}, {outcome.unit} {key.step}" if gap and key is not None else "",
+                f"{code(key)}, {outcome.unit}&nbsp;{key.step}" if gap and key is not None else "",
                 escape(outcome.first),
             ]
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,7 @@ class _Running:
 
     def end(self) -> Failure | None:
         """Kill the ranks that still run; return why there is no record."""
+        signals = "".join(f"\nrank {rank} was ended by {name}" for rank, name in self._signals())
         self._ranks.kill()
         if all((self._records / f"{self.job.name}.rank{rank}.json").is_file() for rank in range(self.job.ranks)):
             return None
@@ -182,7 +184,14 @@ class _Running:
             return min(errors, key=lambda failure: "Connection closed by peer" in failure.text)
         output = "\n".join(log.read_text(errors="replace")[-_TAIL:] for log in self._logs)
         seconds = f"\nmade no progress for {time.monotonic() - self._since:.0f} s" if self._is_stuck else ""
-        return Failure(self._step(), output + seconds)
+        return Failure(self._step(), output + signals + seconds)
+
+    def _signals(self) -> Iterator[tuple[int, str]]:
+        """Yield the ranks that a signal has ended, with its name."""
+        for rank, code in enumerate(self._ranks.codes()):
+            if code is not None and code < 0:
+                is_kill = -code == signal.SIGKILL
+                yield rank, signal.Signals(-code).name + ", as where memory runs out" * is_kill
 
     def _step(self) -> int:
         path = self._records / f"{self.job.name}.rank0.progress"

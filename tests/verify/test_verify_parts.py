@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ds_verify
@@ -21,6 +23,7 @@ from ds_verify.console import progress_bar, progress_reporter, show
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import Failure, write_failure
 from ds_verify.html import _filled_table, render
+from ds_verify.job import Job, JobRunner
 from ds_verify.json_report import to_json
 from ds_verify.record import Key, Record
 from ds_verify.report import Verification, speed
@@ -33,6 +36,7 @@ from ds_verify.working_copies import Sides, open_sides, working_copy
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from trial_runtime._ranks import Process, PythonProcess
 from trial_runtime._svg_curves import curves
 from trial_runtime.pytorch.deepspeed import EngineModule
 from trial_runtime.train.config.errors import ConfigError
@@ -469,6 +473,24 @@ def test_a_difference_without_a_number_stands_in_json(tmp_path: Path) -> None:
     assert read["verdict"] == "different"
     [difference] = read["comparisons"][0]["differences"]
     assert (difference["batch"], difference["gap"], difference["reason"]) == (3, None, "only there")
+
+
+class _Killed:
+    """A launcher whose processes end at once, as the system kills them."""
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, log: Path) -> Process:
+        del command, environment, directory
+        log.touch()
+        return PythonProcess(["-S", "-c", "import os; os.kill(os.getpid(), 9)"], {})
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def test_a_rank_that_a_signal_ended_is_reported_with_its_name(tmp_path: Path) -> None:
+    job = Job("original-1ranks", str(tmp_path), "plain", "train.py", [], {})
+    failures = JobRunner(tmp_path, _Killed()).run([job])
+    assert failures["original-1ranks"].reason == "rank 0 was ended by SIGKILL, as where memory runs out"
 
 
 def test_why_nothing_was_trained_is_reported_once_beside_the_verdict(tmp_path: Path) -> None:
