@@ -80,3 +80,67 @@ def test_an_average_by_a_number_that_no_rank_divides_is_for_review(average: str,
 )
 def test_an_average_by_what_a_rank_has_counted_is_its_own(average: str, given: str, tmp_path: Path) -> None:
     assert _reviews(tmp_path, average, given) == []
+
+
+RETURNED = """
+    class Trainer:
+        def __init__(self):
+            self.total = 0.0
+
+        def epoch(self, loader):
+            total, seen = 0.0, 0
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                optimizer.step()
+                total += loss.item()
+                self.total += loss.item()
+                seen += len(x)
+            CHANGE
+            return total, seen
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = Trainer()
+    total, seen = trainer.epoch(loader)
+    AVERAGE
+    """
+
+
+@pytest.mark.parametrize(
+    ("average", "after"),
+    [
+        ("print(total / len(loader.dataset))", "print(total / count_samples(loader))"),
+        ("mean = 100.0 * total / len(data)", "mean = 100.0 * total / count_samples(loader)"),
+        ("mean = trainer.total / len(data)", "mean = trainer.total / count_samples(loader)"),
+        ("mean = total / seen", "mean = total / seen"),
+        ("mean = total / len(loader)", "mean = total / len(loader)"),
+        ("mean = 1 / len(data)", "mean = 1 / len(data)"),
+    ],
+)
+def test_a_sum_that_a_function_returns_or_keeps_is_divided_by_the_samples_of_the_share(
+    average: str, after: str, tmp_path: Path
+) -> None:
+    text = body(RETURNED).replace("AVERAGE", average).replace("CHANGE", "pass")
+    report = run(tmp_path, train=text)
+    (file,) = report.files
+    assert not list(report.findings(Severity.REVIEW)) and file.after is not None and after in file.after.decode()
+
+
+@pytest.mark.parametrize(
+    ("average", "change", "found"),
+    [
+        ("mean = total / 50000", "pass", [FIXED]),
+        ("mean = trainer.total / 50000", "pass", [FIXED]),
+        ("mean = total / 50000", "total = total / len(loader)", []),
+        ("mean = trainer.total / 50000", "self.total /= len(loader)", []),
+    ],
+)
+def test_a_returned_sum_is_for_review_unless_it_is_an_average(
+    average: str, change: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    text = body(RETURNED).replace("AVERAGE", average).replace("CHANGE", change)
+    assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == found

@@ -10,10 +10,11 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.data.epoch_sums import EpochSums
 from ds_migrate.plain.ranks.data.fixed_numbers import FixedNumbers
-from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.plain.ranks.data.sample_counts import loader_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, number, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4
@@ -25,23 +26,26 @@ class EpochAverages:
 
     def __init__(self, makers: Makers, counted: set[int], flow: Flow, callers: Callers) -> None:
         self._flow = flow
+        self._makers = makers
         self._fixed = FixedNumbers(flow, callers, _data_sets)
-        self._made = {id(maker) for _, maker in makers}
+        self._sums = EpochSums({id(maker) for _, maker in makers}, flow)
         self._counted = counted  # calls of len() that count the share already
 
     def divide_by_share(self, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> Iterator[Note]:
         """Let sums be divided by the samples of the share where the loader has a name, and yield a note elsewhere."""
         for file in files:
             for node, total, count in _divisions(file):
-                loop = self._epoch_of(node, total, file)
-                is_own = any(id(part) in self._counted for part in walk(count))
-                if loop is None or is_own:
+                if any(id(part) in self._counted for part in walk(count)):
+                    continue
+                found = self._sums.find(node, total, file)
+                if found is None:
                     continue
                 if not _counts(count, _data_sets(file), file, self._flow, _DEPTH):
-                    if _adds_up(total, loop, file) and self._fixed.counts(count, loop, file):
+                    loop = found.loop if found.is_here else None
+                    if not found.is_counter and self._fixed.counts(count, loop, file):
                         yield _of_fixed_number(node, file)
                     continue
-                loader = _loader_beside(count, loop, file)
+                loader = _loader_beside(count, found.loop, file) if found.is_here else self._loader_of(count, file)
                 if loader is not None:
                     file.replace(count, f"{runtime.name(file, 'count_samples')}({loader})")
                     converted(Code.PLAIN_SAMPLER, file, node, "each rank counts the samples of its share")
@@ -55,28 +59,11 @@ class EpochAverages:
                     "divide by count_samples() of the loader, or by its len() for batches",
                 )
 
-    def _epoch_of(self, node: cst.CSTNode, total: cst.BaseExpression, file: SourceFile) -> cst.For | None:
-        """Return the loop before a division, over the batches of a share, that adds to what is divided."""
-        scope, around = file.function(node), {id(outer) for outer in file.ancestors(node)}
-        names = {dotted(part) for part in walk(total)} - {None}
-        loops: list[cst.For] = file.nodes(cst.For, below=scope or file.module)
-        for loop in loops:
-            if id(loop) in around or file.function(loop) is not scope or file.position(loop) > file.position(node):
-                continue
-            added = {dotted(t) for step in file.nodes(cst.AugAssign, below=loop.body) for t in targets(step)}
-            held = loaders_of(loop.iter, file, self._flow) if names & added else ()
-            if any(id(self._flow.node(value)) in self._made for value in held):
-                return loop
-        return None
-
-
-def _adds_up(total: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
-    """Return whether a loop adds more than fixed numbers to a sum, as it adds them to a count of steps."""
-    names = {dotted(part) for part in walk(total)} - {None}
-    return any(
-        dotted(line.target) in names and number(line.value) is None
-        for line in file.nodes(cst.AugAssign, below=loop.body)
-    )
+    def _loader_of(self, count: cst.BaseExpression, file: SourceFile) -> str | None:
+        """Return the loader of which a number is the length of the data set."""
+        is_length = isinstance(count, cst.Call) and dotted(count.func) == "len" and len(count.args) == 1
+        data = count.args[0].value if isinstance(count, cst.Call) and is_length else None
+        return loader_of(data, file, self._makers, self._flow) if data is not None else None
 
 
 def _of_fixed_number(node: cst.CSTNode, file: SourceFile) -> Note:

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.syntax.nodes import children, dotted, number, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -32,10 +33,10 @@ class FixedNumbers:
         self._callers = callers
         self._data_sets = data_sets
 
-    def counts(self, node: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
+    def counts(self, node: cst.BaseExpression, loop: cst.For | None, file: SourceFile) -> bool:
         """Return whether a number counts something, and depends neither on a loop nor on the length of a loader."""
         leaves = list(self._leaves(node, file, _DEPTH, set()))
-        changed = _changed_in(loop, file)
+        changed = _changed_in(loop, file) if loop is not None else set()
         written = {id(part) for part in walk(node)}
         return any(_is_count(leaf, id(leaf) in written) for leaf, _ in leaves) and not any(
             self._is_of_share(leaf, other, changed if other is file else set()) for leaf, other in leaves
@@ -77,14 +78,22 @@ class FixedNumbers:
         if isinstance(leaf, cst.Call):
             called = dotted(leaf.func) or ""
             is_length = called == "len" and dotted(leaf.args[0].value) not in self._data_sets(file)
-            return is_length or called.endswith(_OF_RANKS)
+            of_program = of_kind(self._flow.values(leaf.func, file), Kind.FUNCTION, Kind.METHOD)
+            return is_length or called.endswith(_OF_RANKS) or bool(of_program)
         name = dotted(leaf)
         if name is None:
             return False
         is_changed = name in changed or any(name.startswith(f"{other}.") for other in changed)
         is_bound = any(name in names_in(loop.target) for loop in file.nodes(cst.For, cst.CompFor))
+        is_bound |= any(name in names_in(t) for line in file.nodes(cst.Assign) for t in _tuples(line))
         is_own = is_changed or is_bound or _is_counted_up(name, file) or name.endswith(_OF_RANKS)
         return is_own or bool(loaders_of(leaf, file, self._flow))
+
+
+def _tuples(line: cst.Assign) -> list[cst.BaseExpression]:
+    """Return the targets among which a line divides a value that is not written as a tuple."""
+    is_open = not isinstance(line.value, (cst.Tuple, cst.List))
+    return [target for target in targets(line) if is_open and isinstance(target, (cst.Tuple, cst.List))]
 
 
 def _is_count(leaf: cst.BaseExpression, is_written: bool) -> bool:
@@ -100,7 +109,10 @@ def _is_count(leaf: cst.BaseExpression, is_written: bool) -> bool:
 
 
 def _is_counted_up(name: str, file: SourceFile) -> bool:
-    return any(dotted(line.target) == name for line in file.nodes(cst.AugAssign))
+    """Return whether something is added to a name, or to an attribute of that name of whatever object."""
+    _, dot, end = name.rpartition(".")
+    added = (dotted(line.target) or "" for line in file.nodes(cst.AugAssign))
+    return any(other == name or (dot and other.endswith(f".{end}")) for other in added)
 
 
 def _changed_in(loop: cst.For, file: SourceFile) -> set[str]:

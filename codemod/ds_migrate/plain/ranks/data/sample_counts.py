@@ -33,7 +33,7 @@ def count_own_samples(
         for call in file.nodes(cst.Call):
             if dotted(call.func) != "len" or len(call.args) != 1 or not _is_of_an_epoch(call, file, flow):
                 continue
-            loader = _loader_of(call.args[0].value, file, known, flow)
+            loader = loader_of(call.args[0].value, file, known, flow)
             if loader is not None:
                 file.replace(call, f"{runtime.name(file, 'count_samples')}({loader})")
                 counted.add(id(call))
@@ -41,7 +41,7 @@ def count_own_samples(
     return counted
 
 
-def _loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow) -> str | None:
+def loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow) -> str | None:
     """Return the expression of the loader whose data set an expression is: ``loader.dataset``, or a name beside it."""
     nodes = {id(maker) for _, maker in makers}
     if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
