@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ds_migrate.findings import Report, Severity
-from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, body, convert, run
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert, run
 
 WRAPPER = """
 import torch
@@ -60,6 +61,24 @@ dist.init_process_group("nccl")
 files = os.listdir("data")
 file = files[dist.get_rank() % len(files)]
 loader = DataLoader(read(file), batch_size=4)
+"""
+OPTIMIZER_OF_PARAMETERS = """
+class Stepper:
+    def setup(self, params):
+        self.optimizer = torch.optim.Adam(params)
+
+
+def main():
+    net = Net()
+    stepper = Stepper()
+    stepper.setup(net.parameters())
+    for x, y in DataLoader(data, batch_size=4):
+        F.mse_loss(net(x), y).backward()
+        stepper.optimizer.step()
+        stepper.optimizer.zero_grad()
+
+
+main()
 """
 
 
@@ -166,3 +185,10 @@ def test_a_parser_of_a_helper_takes_the_launcher_s_variable(tmp_path: Path) -> N
     start += "    dist.init_process_group('nccl')\n"
     report = run(tmp_path, tools=tools, train=HEADER + start + LOOP)
     assert any("default=local_rank(-1)" in text for text in texts(report).values())
+
+
+def test_an_engine_is_not_made_of_a_name_that_only_the_caller_has(tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, HEADER + OPTIMIZER_OF_PARAMETERS)
+    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
+    text = OPTIMIZER_OF_PARAMETERS.replace("def main():", "if True:").replace("\nmain()\n", "")
+    assert "            model=net,\n" in convert(tmp_path, HEADER + text)

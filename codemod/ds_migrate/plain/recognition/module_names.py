@@ -18,11 +18,13 @@ from ds_migrate.syntax.source import SourceFile
 def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow) -> dict[str, Values] | Refusal:
     """Return the modules as they are called where the engine is made."""
     file, function = member.file, member.file.function(member.statement)
-    if maker_file is file and maker_file.function(member.maker[1]) is function:
-        return owners.values
+    is_here = maker_file is file and maker_file.function(member.maker[1]) is function
     found: dict[str, Values] = {}
     method = maker_file.function(member.maker[1])
     for text, values in owners.values.items():
+        if is_here and (text not in owners.passed or _is_of_module(text, values, member, flow)):
+            found[text] = values
+            continue
         receiver = _receiver_of(method, text, member, flow) or _attribute_of_receiver(
             method, text, values, member, flow
         )
@@ -38,6 +40,17 @@ def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow
             )  # fmt: skip
         found[name] = values
     return found
+
+
+def _is_of_module(text: str, values: Values, member: Bound, flow: Flow) -> bool:
+    """Return whether a name of the file's module, which the function of a site does not bind, holds a module."""
+    file, function, root = member.file, member.file.function(member.statement), text.partition(".")[0]
+    is_global = flow.scopes(file).owner(root, member.target) is file.module and function is not None
+    return is_global and any(
+        values <= flow.values(node, file) and file.function(node) is None
+        for node in file.nodes(cst.Name, cst.Attribute)
+        if dotted(node) == text
+    )
 
 
 def _receiver_of(method: cst.FunctionDef | None, text: str, member: Bound, flow: Flow) -> dict[str, Values]:

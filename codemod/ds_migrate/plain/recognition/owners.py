@@ -25,11 +25,12 @@ _NAMESPACES = frozenset({"types", "argparse", "easydict", "addict", "munch", "bo
 class Owners:
     """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters.
 
-    ``tensors`` are in no module.
+    ``tensors`` are in no module. ``passed`` are those of both that another function names, as it passes them on.
     """
 
     values: dict[str, Values] = field(default_factory=dict)
     tensors: dict[str, Values] = field(default_factory=dict)
+    passed: set[str] = field(default_factory=set)
     is_partial: bool = False
     filters: Filters = field(default_factory=Filters)
     collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself

@@ -197,7 +197,9 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
     """Collect from what a name is made of, rather than from what it holds last."""
     passed = passed_for(node, file, flow, owners.only_calls)
     if passed is not None:
+        known = {*owners.values, *owners.tensors}
         _collect(passed[1], passed[0], flow, owners, depth)
+        owners.passed |= {*owners.values, *owners.tensors} - known
         return
     sources = list(sources_of_name(node, file, flow))
     if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
