@@ -461,3 +461,48 @@ def test_a_helper_limits_the_averaged_gradients_of_the_engine_whose_parameters_i
 def test_a_limit_of_gradients_whose_engine_has_stepped_is_refused(tmp_path: Path) -> None:
     found = blocked(tmp_path, body(LIMITED.replace("PARAMETERS", "a.parameters()")))
     assert ("DSM653", "gradients are changed between backward() and step()") in found
+
+
+CLIPPED = """
+    import functools
+
+
+    class Trainer:
+        def __init__(self, model, config):
+            self.model, self.config = model, config
+            self.clip = {clip}
+            self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def train(self, loader):
+            for x, y in loader:
+                {before}
+                self.loss(x, y)
+                self.clip(self.model.parameters(), max_norm=1.0)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+        def loss(self, x, y):
+            F.mse_loss(self.model(x), y).backward()
+
+
+    Trainer(Net(), {{"clip": "norm"}}).train(DataLoader(data, batch_size=4, shuffle=True))
+    """
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "functools.partial(nn.utils.clip_grad_norm_, norm_type=1)",
+        "getattr(nn.utils, 'clip_grad_' + config['clip'] + '_')",
+        "torch.load('clips.pt')[config['clip']]",
+    ],
+)
+def test_gradients_are_averaged_before_a_function_that_may_clip_them(tmp_path: Path, clip: str) -> None:
+    text = convert(tmp_path, body(CLIPPED.format(clip=clip, before="pass")))
+    assert "            self.engine.allreduce_gradients()\n            self.clip(self.model" in text
+
+
+def test_an_unknown_function_that_takes_parameters_before_the_backward_pass_is_no_clipping(tmp_path: Path) -> None:
+    before = "self.config['count'](self.model.parameters())"
+    text = convert(tmp_path, body(CLIPPED.format(clip="nn.utils.clip_grad_norm_", before=before)))
+    assert text.count("allreduce_gradients()") <= 1

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
-_PARTIAL = "functools.partial"
+PARTIAL = "functools.partial"
 
 
 def called_by_partial(
@@ -22,7 +22,7 @@ def called_by_partial(
 
     Of partials of other files only optimizers are known, with the arguments of the call alone.
     """
-    if callee.kind is not Kind.OBJECT or callee.name != _PARTIAL:
+    if callee.kind is not Kind.OBJECT or callee.name != PARTIAL:
         return None
     owner, made = variables.file(callee), variables.node(callee)
     if not isinstance(made, cst.Call) or not made.args or made.args[0].star:

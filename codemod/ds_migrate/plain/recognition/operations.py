@@ -10,9 +10,10 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.dead_branches import is_dead
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, clips_gradients
+from ds_migrate.plain.dataflow.torch_names import CLIP_NORM
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
 from ds_migrate.plain.recognition.attacks import attacked_names, find_attacks
+from ds_migrate.plain.recognition.clip_calls import is_clip
 from ds_migrate.plain.recognition.empty_keywords import are_stars_empty
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.recognition.indirect_calls import find_indirect_calls
@@ -65,9 +66,8 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                         "step once after the backward pass",
                     )
                 )  # fmt: skip
-            for value in flow.values(call.func, file):
-                if value.kind is Kind.EXTERNAL and clips_gradients(value.name):
-                    clips.append(_clip(call, file, flow))
+            if is_clip(call, file, flow, callers):
+                clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
         refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow, callers))
     attacks = find_attacks(steps, flow, callers)
