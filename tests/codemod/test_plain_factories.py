@@ -7,7 +7,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import body, convert, run
+from plain_loops import HEADER, LOOP, body, convert, run
 
 NETS = """\
 import torch.nn as nn
@@ -215,3 +215,13 @@ def test_a_schedule_that_a_config_names_steps_no_optimizer(tmp_path: Path) -> No
     text = body(LOOKED_UP).replace("MODEL", "Net()").replace("OPTIMIZER", "torch.optim.Adam(model.parameters())")
     text += 'schedule = instantiate(config["schedule"], optimizer=optimizer)\nschedule.step()\n'
     assert convert(tmp_path, text).endswith("optimizer=optimizer)\nschedule.step()\n")
+
+
+@pytest.mark.parametrize("name", ["create_optimizer", "get_optimizer", "build_optimizer", "make_optimizer"])
+def test_a_function_of_a_library_makes_the_optimizer_of_a_model_that_it_is_given(tmp_path: Path, name: str) -> None:
+    made = f"optimizer = {name}('adam', 0.1, model)"
+    loop = LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", made)
+    report = run(tmp_path, train=HEADER + f"from recipes.training import {name}\n" + loop)
+    [result] = report.files
+    assert result.after is not None and f"{made}\nengine, *_ = deepspeed.initialize(\n" in result.after.decode()
+    assert any("the optimizer is none of torch's" in finding.message for finding in result.findings)

@@ -29,6 +29,10 @@ FLUENT = frozenset(
 CLIP_NORM = frozenset(
     {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm", "torch.nn.utils.clip_grad.clip_grad_norm_"}
 )
+# Functions of libraries that make an optimizer of a model or its parameters, in lower case.
+OPTIMIZER_FACTORIES = frozenset(
+    {"create_optimizer", "create_optimizer_v2", "get_optimizer", "build_optimizer", "make_optimizer"}
+)
 NAMED_TUPLE = "collections.namedtuple"
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
@@ -65,7 +69,7 @@ def kind_made_by(name: str) -> Kind:
         return Kind.OPTIMIZER
     if "optim" in name.lower().rpartition(".")[0] and (_OPTIMIZER.fullmatch(last) or last[:1].isupper()):
         return Kind.OPTIMIZER
-    if last.lower() in ("create_optimizer", "create_optimizer_v2") or last in ("AdamW", "FusedAdam", "FusedSGD"):
+    if last.lower() in OPTIMIZER_FACTORIES or last in ("AdamW", "FusedAdam", "FusedSGD"):
         return Kind.OPTIMIZER
     if last == "DataLoader":
         return Kind.LOADER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
@@ -26,7 +28,8 @@ def is_clip(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> b
             found |= _function_of(flow.node(value), flow.file(value), flow)
     if any(clips_gradients(v.name) for v in of_kind(found, Kind.EXTERNAL)):
         return True
-    is_unknown = not found or any(value.name == _BY_NAME for value in found)
+    is_builtin = isinstance(call.func, cst.Name) and hasattr(builtins, call.func.value)
+    is_unknown = not (found or is_builtin) or any(value.name == _BY_NAME for value in found)
     return is_unknown and _takes_parameters(call) and _is_before_step(call, file, flow, callers)
 
 

@@ -6,13 +6,14 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import OPTIMIZER_FACTORIES
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MARK = "is_second_order"  # the attribute by which timm's Adahessian asks for create_graph
 _LIBRARIES = ("torch.optim.", "timm.optim.", "apex.optimizers.")
-_UNKNOWN = ("Adahessian", "create_optimizer", "create_optimizer_v2", "create_optimizer_with_params")
+_UNKNOWN = (*sorted(OPTIMIZER_FACTORIES), "Adahessian", "create_optimizer_with_params")
 _DEPTH = 6
 
 
