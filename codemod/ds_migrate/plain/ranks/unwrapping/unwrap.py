@@ -13,7 +13,8 @@ from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import keep_argument, keep_part
 from ds_migrate.plain.ranks.unwrapping.weight_copies import copies_weights
-from ds_migrate.plain.ranks.unwrapping.wrappers import Wrapped, Wrappers
+from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped
+from ds_migrate.plain.ranks.unwrapping.wrappers import Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets
@@ -43,7 +44,7 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
             keep_part(file, node, "value")
     for file, node in wrappers.forwards():
         keep_part(file, node, "value")
-    removed = list(wrappers.calls())
+    removed = wrappers.calls
     for file, call in _left(facts, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
         review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))

@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
-from itertools import pairwise
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.blocks import block_path
-from ds_migrate.plain.dataflow.mappings import display_items, literal_index
-from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
+from ds_migrate.plain.dataflow.torch_names import WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_bare, is_found_wrapped
+from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall
+from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import argument, dotted, parameters, set_values, targets
-from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
-
-_DEPTH = 5
-
-
-class Wrapped(Enum):
-    """The paths on which an expression is a module in its wrapper."""
-
-    NEVER = "never"
-    SOMETIMES = "sometimes"  # under a condition
-    ALWAYS = "always"
-
-    def or_else(self, other: Wrapped) -> Wrapped:
-        return self if self is other else Wrapped.SOMETIMES
 
 
 class Wrappers:
-    """The wrappers around the modules of engines."""
+    """The wrappers around the modules of engines.
+
+    Attributes:
+        calls: those that wrap, with the argument that is the module.
+    """
 
     def __init__(self, facts: LoopFacts) -> None:
         self._flow = facts.flow
-        self._callers = facts.callers
         self._modules: Values = frozenset(value for site in facts.sites for value in site.of)
+        self.calls = list(self._find_calls())
+        self._wrapped = WrappedValues(facts, self.calls)
 
-    def calls(self) -> Iterator[tuple[SourceFile, cst.Call, cst.Arg]]:
-        """Yield the calls that wrap, with the argument that is the module."""
+    def _find_calls(self) -> Iterator[WrapperCall]:
         for file in self._flow.files.values():
             for call in file.nodes(cst.Call):
                 module = argument(call, 0, "module")
@@ -61,7 +47,7 @@ class Wrappers:
 
     def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.module`` of modules that are wrapped somewhere."""
-        wrapped = {v for file, call, _ in self.calls() for v in self._flow.values(call, file)}
+        wrapped = {v for file, call, _ in self.calls for v in self._flow.values(call, file)}
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
@@ -73,29 +59,25 @@ class Wrappers:
 
         ``forward()`` of a wrapper calls its module, with all hooks; that of the module runs none of them.
         """
-        if not any(True for _ in self.calls()):
-            return
-        for file in self._flow.files.values():
+        for file in self._flow.files.values() if self.calls else ():
             for node in file.attributes_by_name.get("forward", ()):
                 call = file.parent(node)
                 if not isinstance(call, cst.Call) or call.func is not node:
                     continue
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if values & self._modules and self.around(node.value, file) is not Wrapped.NEVER:
+                if values & self._modules and self._wrapped.of(node.value, file) is not Wrapped.NEVER:
                     yield file, node
 
     def states(self) -> Iterator[tuple[SourceFile, cst.Call, Wrapped]]:
         """Yield ``state_dict()`` and ``load_state_dict(state)`` of modules in their wrappers."""
-        if not any(True for _ in self.calls()):
-            return
-        for file in self._flow.files.values():
+        for file in self._flow.files.values() if self.calls else ():
             for name, count in (("state_dict", 0), ("load_state_dict", 1)):
                 for node in file.attributes_by_name.get(name, ()):
                     call = file.parent(node)
                     if not isinstance(call, cst.Call) or call.func is not node or len(call.args) < count:
                         continue
                     values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                    wrapped = self.around(node.value, file) if values & self._modules else Wrapped.NEVER
+                    wrapped = self._wrapped.of(node.value, file) if values & self._modules else Wrapped.NEVER
                     if wrapped is not Wrapped.NEVER:
                         yield file, call, wrapped
 
@@ -104,161 +86,15 @@ class Wrappers:
 
         ``named_parameters()`` of the wrapper puts ``module.`` before each name.
         """
-        if not any(True for _ in self.calls()):
-            return
-        for file in self._flow.files.values():
+        for file in self._flow.files.values() if self.calls else ():
             for name in ("named_parameters", "named_buffers", "named_modules"):
                 for node in file.attributes_by_name.get(name, ()):
                     call = file.parent(node)
                     if not isinstance(call, cst.Call) or call.func is not node or call.args or _only_ends(call, file):
                         continue
                     values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                    if values & self._modules and self.around(node.value, file) is Wrapped.ALWAYS:
+                    if values & self._modules and self._wrapped.of(node.value, file) is Wrapped.ALWAYS:
                         yield file, call
-
-    def around(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Wrapped:
-        """Return whether an expression is a module in its wrapper, where it stands."""
-        if depth == 0:
-            return Wrapped.SOMETIMES
-        if is_found_bare(node, file) or self._is_unwrapped(node, file):
-            return Wrapped.NEVER
-        if isinstance(node, cst.Call):
-            if self._flow.is_call_of(node, file, WRAPPERS):
-                return Wrapped.ALWAYS
-            if isinstance(node.func, cst.Attribute) and node.func.attr.value in FLUENT:
-                return self.around(node.func.value, file, depth)
-            return self._returned(node, file, depth - 1)
-        if isinstance(node, cst.IfExp):
-            return self.around(node.body, file, depth).or_else(self.around(node.orelse, file, depth))
-        if isinstance(node, cst.Name) and _is_unpacked(node, file):
-            return self._one_of_several(node, file)
-        if isinstance(node, cst.Name):
-            scope = self._flow.scopes(file).owner(node.value, node)
-            found = Wrapped.NEVER
-            if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
-                found = self._given(scope, node.value, depth - 1)
-            lines = [(file, line, value) for line, value in _assigned(node.value, file, scope)]
-            if not lines and any(
-                node.value in names_in(n.target) for n in file.nodes(cst.For, cst.CompFor, below=scope)
-            ):
-                return self._one_of_several(node, file)
-            return self._last(lines, node, file, found, depth)
-        if isinstance(node, cst.Attribute) and node.attr.value != "module":
-            variable = self._flow.variable(node, file)
-            lines = [
-                (other, line, line.value)
-                for other in self._flow.files.values()
-                for line in other.nodes(cst.Assign, cst.AnnAssign)
-                for target in targets(line)
-                if isinstance(target, cst.Attribute)
-                and target.attr.value == node.attr.value
-                and line.value is not None
-                and self._flow.variable(target, other) == variable
-            ]
-            return self._last(lines, node, file, Wrapped.NEVER, depth)
-        return self._item(node, file, depth - 1) if isinstance(node, cst.Subscript) else Wrapped.NEVER
-
-    def _item(self, node: cst.Subscript, file: SourceFile, depth: int) -> Wrapped:
-        """Return the paths on which an item of a dict or list is a module in its wrapper."""
-        made: list[Wrapped] = []
-        for container in of_kind(self._flow.values(node.value, file), Kind.MAPPING, Kind.SEQUENCE):
-            display, other = self._flow.node(container), self._flow.file(container)
-            parts = [value for key, value in display_items(display) if key in (None, literal_index(node))]
-            made += [self.around(part, other, depth) for part in parts if self._flow.values(part, other)]
-        if not made:
-            return self._one_of_several(node, file)
-        return made[0] if len(set(made)) == 1 else Wrapped.SOMETIMES
-
-    def _one_of_several(self, node: cst.BaseExpression, file: SourceFile) -> Wrapped:
-        """Return whether an expression may be one of the modules that are wrapped, on paths that are unknown."""
-        wrapped = {v for other, call, _ in self.calls() for v in self._flow.values(call, other)}
-        return Wrapped.SOMETIMES if self._flow.values(node, file) & wrapped else Wrapped.NEVER
-
-    def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a node is in the ``else`` of just that condition under which its module is wrapped.
-
-        So is it in that of ``hasattr(model, "module")``, which asks for the wrapper.
-        """
-        ways = list(pairwise([node, *file.ancestors(node)]))
-        if any(
-            isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner and _has_wrapper(outer.test, node)
-            for inner, outer in ways
-        ):
-            return True
-        tests = {
-            _condition(outer)
-            for inner, outer in ways
-            if isinstance(outer, (cst.If, cst.IfExp)) and outer.orelse is inner
-        }
-        return bool(tests) and all(
-            any(
-                isinstance(outer, cst.If) and outer.orelse is not inner and _condition(outer) in tests
-                for inner, outer in pairwise([call, *wrapped_in.ancestors(call)])
-            )
-            for wrapped_in, call, _ in self.calls()
-            if self._flow.values(call, wrapped_in) & self._flow.values(node, file)
-        )
-
-    def _last(
-        self,
-        lines: list[tuple[SourceFile, cst.CSTNode, cst.BaseExpression]],
-        node: cst.CSTNode,
-        file: SourceFile,
-        before: Wrapped,
-        depth: int,
-    ) -> Wrapped:
-        """Return what a variable holds at a node, after the assignments that come before it."""
-        found, function, own = before, file.function(node), block_path(node, file)
-        around = list(file.ancestors(node))
-        for other, line, value in lines:
-            is_here = other is file and file.function(line) is function
-            if is_here and (file.position(line) >= file.position(node) or any(outer is line for outer in around)):
-                continue
-            new, path = self.around(value, other, depth - 1), block_path(line, other)
-            if isinstance(value, cst.Attribute) and is_found_wrapped(value, other):
-                path = path[:-1]  # on the other path there is no wrapper
-            found = new if path == (own[: len(path)] if is_here else ()) else found.or_else(new)
-        return found
-
-    def _given(self, function: cst.FunctionDef, parameter: str, depth: int) -> Wrapped:
-        found: Wrapped | None = None
-        for file, call in self._callers.of(function):
-            arg = self._flow.given(call, function, parameter, file)
-            if arg is None or arg.star:
-                continue
-            new = self.around(arg.value, file, depth)
-            found = new if found is None else found.or_else(new)
-        return found or Wrapped.NEVER
-
-    def _returned(self, call: cst.Call, file: SourceFile, depth: int) -> Wrapped:
-        found: Wrapped | None = None
-        functions = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-        for value in self._flow.in_order(functions):
-            other, function = self._flow.file(value), self._flow.node(value)
-            for node in other.nodes(cst.Return, below=function):
-                new = self.around(node.value, other, depth) if node.value is not None else Wrapped.NEVER
-                found = new if found is None else found.or_else(new)
-        return found or Wrapped.NEVER
-
-
-def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
-    """Yield the assignments of a name with the values; the name itself where a value is unpacked from another."""
-    for line in file.nodes(cst.Assign, cst.AnnAssign, below=scope):
-        for target, value in set_values(line):
-            if dotted(target) == name:
-                yield line, value if value is not None else target
-
-
-def _condition(node: cst.If | cst.IfExp) -> str:
-    """Return the text of a condition, which an object that keeps the arguments has as its attribute."""
-    return expression_text(node.test).removeprefix("self.")
-
-
-def _is_unpacked(node: cst.Name, file: SourceFile) -> bool:
-    """Return whether a name is a target of an assignment that unpacks another value."""
-    return isinstance(file.parent(node), cst.Element) and any(
-        isinstance(a, cst.AssignTarget) for a in file.ancestors(node)
-    )
 
 
 def _only_ends(call: cst.Call, file: SourceFile) -> bool:
@@ -285,19 +121,3 @@ def _is_end_or_part(name: cst.Name, file: SourceFile) -> bool:
         return False
     parts = [test.left] if isinstance(test.left, cst.SimpleString) else file.nodes(cst.SimpleString)
     return all("module" not in part.value for part in parts)
-
-
-def _has_wrapper(test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
-    """Return whether a condition only asks whether an expression is in a wrapper, also whether that holds a module."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        right = test.right
-        held = right.args[0].value if isinstance(right, cst.Call) and _is_call_of(right, "isinstance") else None
-        is_held = isinstance(held, cst.Attribute) and held.attr.value == "module" and held.value.deep_equals(node)
-        return is_held and _has_wrapper(test.left, node)
-    if not isinstance(test, cst.Call) or not _is_call_of(test, "hasattr"):
-        return False
-    return test.args[0].value.deep_equals(node) and expression_text(test.args[1].value)[1:-1] == "module"
-
-
-def _is_call_of(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, cst.Call) and dotted(node.func) == name and len(node.args) == 2
