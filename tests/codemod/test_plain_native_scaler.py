@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, blocked, body, convert, run
@@ -289,3 +290,11 @@ def test_a_helper_that_clips_is_seen_in_another_file(tmp_path: Path) -> None:
     report = run(tmp_path, helper=HELPER, train="from helper import clip\n" + HEADER + loop)
     after = "".join(file.after.decode() for file in report.files if file.to_write and file.after is not None)
     assert '"zero_optimization": {"stage": 0}' in after and '"gradient_clipping": 0.0' in after
+
+
+def test_gradients_of_loops_that_share_a_scaler_class_are_those_of_each_optimizer(tmp_path: Path) -> None:
+    files = {"util": NATIVE_SCALER, "loop": HEADER + ENGINE, "other_loop": HEADER + ENGINE}
+    report = run(tmp_path, **files, train=HEADER + MAIN, tune=HEADER + MAIN.replace("from loop", "from other_loop"))
+    assert Code.PLAIN_ZERO_GRAD not in {finding.code for _, finding in report.findings(Severity.REVIEW)}
+    after = {file.path.stem: file.after or b"" for file in report.files}
+    assert all(b"engine.optimizer.zero_grad()" in after[name] for name in ("loop", "other_loop"))

@@ -31,7 +31,12 @@ def _follow(site: Site, plan: ProgramPlan) -> GradientPaths:
     left = [b for b in plan.left if not (plan.keeps_scaling and b in plan.fed)]
     backwards = [*(fed or (b for b in plan.fed if id(b.function) in functions)), *left]
     zeros = [zero for zero in facts.operations.zero_grads if _clears(zero, site)]
-    return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.callers)
+
+    def is_of_other(file: SourceFile, call: cst.Call) -> bool:
+        given = {v for arg in call.args for v in of_kind(facts.flow.values(arg.value, file), Kind.OPTIMIZER)}
+        return bool(given) and not given & site.optimizers
+
+    return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.callers, is_of_other)
 
 
 def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> ProgramPlan:

@@ -6,7 +6,7 @@ next ``backward()`` passes a ``zero_grad()``, and each way from a ``backward()``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.recognition.facts import Backward, Place, Step, ZeroGrad
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import body_of, dotted, walk
+from ds_migrate.syntax.nodes import body_of, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 Operation = Backward | Step | ZeroGrad
@@ -59,9 +59,18 @@ class GradientPaths:
     unused: Sequence[Backward]
 
 
-def follow_gradients(operations: Sequence[Operation], files: Iterable[SourceFile], callers: Callers) -> GradientPaths:
-    """Follow the gradients of one optimizer through a program, by the operations that concern it."""
-    walker = _Walker(operations, callers)
+def follow_gradients(
+    operations: Sequence[Operation],
+    files: Iterable[SourceFile],
+    callers: Callers,
+    is_of_other: Callable[[SourceFile, cst.Call], bool] = lambda *_: False,
+) -> GradientPaths:
+    """Follow the gradients of one optimizer through a program, by the operations that concern it.
+
+    Args:
+        is_of_other: returns whether a call is given other optimizers alone.
+    """
+    walker = _Walker(operations, callers, is_of_other)
     for file in files:
         walker.module(file)
     for place in operations:  # functions that nothing calls by name: callbacks, hooks
@@ -86,6 +95,7 @@ class _Exits:
 class _Walker:
     operations: Sequence[Operation]
     callers: Callers
+    is_of_other: Callable[[SourceFile, cst.Call], bool]
     added_to: list[Step] = field(default_factory=list)
     stepped_again: list[Step] = field(default_factory=list)
     unused: list[Backward] = field(default_factory=list)
@@ -106,9 +116,18 @@ class _Walker:
         if function is None or id(function) in self._eventful:
             return
         self._eventful[id(function)] = file, function
+        is_given = self._is_given_optimizer(function)
         for caller, call in self.callers.of(function):
+            if is_given and self.is_of_other(caller, call):
+                continue
             self._called.setdefault(id(call), []).append((file, function))
             self._add_function(caller, caller.function(call))
+
+    def _is_given_optimizer(self, function: cst.FunctionDef) -> bool:
+        """Return whether all that a function steps and clears are its parameters."""
+        names = {parameter.name.value for parameter in parameters(function)}
+        own = [o for o in self.operations if not isinstance(o, Backward) and o.function is function]
+        return bool(own) and all(dotted(operation.owner) in names for operation in own)
 
     # -- where a program starts ------------------------------------------------------------------------------------
 
