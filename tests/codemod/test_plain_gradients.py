@@ -506,3 +506,20 @@ def test_an_unknown_function_that_takes_parameters_before_the_backward_pass_is_n
     before = "self.config['count'](self.model.parameters())"
     text = convert(tmp_path, body(CLIPPED.format(clip="nn.utils.clip_grad_norm_", before=before)))
     assert text.count("allreduce_gradients()") <= 1
+
+
+def test_what_is_inserted_takes_the_comment_below_an_if_that_has_one_too(tmp_path: Path) -> None:
+    text = """
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i, (x, y) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
+            F.mse_loss(model(x), y).backward()
+            # each second batch
+            if i % 2:
+                # clip by value
+                nn.utils.clip_grad_value_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        """
+    lines = "    # each second batch\n    if i % 2:\n        # clip by value\n        engine.allreduce_gradients()\n"
+    assert lines in convert(tmp_path, body(text))

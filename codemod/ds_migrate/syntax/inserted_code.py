@@ -52,6 +52,10 @@ class _Lines:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
 
+    def visit(self, _: cst.CSTVisitorT) -> _Lines:
+        """Return the lines as they are: a visitor of the comments above them comes by."""
+        return self
+
     def _codegen(self, state: Any, **_: Any) -> None:
         first, *others = self._lines
         state.add_token(first)
