@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ds_migrate.findings import Report, Severity
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, OPTIONAL_SCALER, blocked, body, convert, run
@@ -192,3 +193,20 @@ def test_an_engine_is_not_made_of_a_name_that_only_the_caller_has(tmp_path: Path
     assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
     text = OPTIMIZER_OF_PARAMETERS.replace("def main():", "if True:").replace("\nmain()\n", "")
     assert "            model=net,\n" in convert(tmp_path, HEADER + text)
+
+
+@pytest.mark.parametrize("given", ["list(model.named_parameters())", "named"])
+def test_groups_are_made_of_what_a_function_is_given(given: str, tmp_path: Path) -> None:
+    text = LOOP.replace("model.parameters()", f"groups({given}, 0.1)")
+    text = text.replace("optimizer = ", "named = list(model.named_parameters())\noptimizer = ")
+    groups = """
+
+def groups(named, decay):
+    return [
+        {"params": [p for n, p in named if "bias" not in n], "weight_decay": decay},
+        {"params": [p for n, p in named if "bias" in n], "weight_decay": 0.0},
+    ]
+
+
+"""
+    assert "    model=model,\n" in convert(tmp_path, HEADER + groups + text)

@@ -147,13 +147,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     else:
         modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
         if not modules:
-            modules = [
-                arg.value.func.value
-                for arg in node.args
-                if isinstance(arg.value, cst.Call)
-                and isinstance(arg.value.func, cst.Attribute)
-                and arg.value.func.attr.value in ("parameters", "named_parameters")
-            ]
+            modules = [module for arg in node.args for module in _listed_modules(arg.value, file, flow)]
         if not modules:
             modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
         if not modules:
@@ -161,6 +155,21 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         owners.is_partial = True
         for module in modules:
             add_module(module, file, flow, owners)
+
+
+def _listed_modules(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> list[cst.BaseExpression]:
+    """Return the modules whose parameters are given as they are: ``list(model.named_parameters())``, also by a name."""
+    if isinstance(node, cst.Name) and depth:
+        scope = flow.scopes(file).owner(node.value, node)
+        values = file.values_of({node.value}, scope)
+        return _listed_modules(values[0], file, flow, depth - 1) if len(values) == 1 else []
+    if not isinstance(node, cst.Call):
+        return []
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
+    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters"):
+        return [node.func.value]
+    args = node.args if name in _CONTAINERS else ()
+    return [module for arg in args for module in _listed_modules(arg.value, file, flow, depth - 1)]
 
 
 def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
