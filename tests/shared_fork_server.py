@@ -24,6 +24,7 @@ if listener in select.select([control, listener], [], [])[0]:
     gc.set_threshold(50_000, 20, 100)  # of all forks: a rank's youngest objects are nearly all modules
     {_SERVE}
 """
+_LIBRARIES = ("requests", "filelock", "yaml")  # of the determined package, which ranks of originals import
 _VARIABLES = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": ""}
 
 
@@ -38,7 +39,8 @@ class SharedForkServer:
             listener.bind(os.environ[_ADDRESS])
             listener.listen(64)
             sockets = (theirs.fileno(), listener.fileno())
-            command = [sys.executable, "-c", _SERVE_ONCE_ASKED, ",".join(map(str, sockets)), *launchers.PRELOAD]
+            command = [sys.executable, "-c", _SERVE_ONCE_ASKED, ",".join(map(str, sockets))]
+            command += [*launchers.PRELOAD, *_LIBRARIES]
             self._process = subprocess.Popen(
                 command, env={**os.environ, **_VARIABLES}, pass_fds=sockets, stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,

@@ -5,11 +5,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+from forked_python import forked_python
 
-def python(code: str) -> str:
-    """What ``code`` prints in a fresh interpreter that has the alias installed."""
+
+def python(code: str, executable: str = sys.executable) -> str:
+    """What ``code`` prints in a fresh interpreter, or one that has imported torch, that has the alias installed."""
     code = "from trial_runtime.train import determined_alias\ndetermined_alias.install()\n" + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,7 +79,7 @@ def test_attrdict_is_the_runtimes_where_there_is_no_other(tmp_path: Path) -> Non
         pathlib.Path({str(tmp_path)!r}, broken, "METADATA").write_text("Name: attrdict\\nVersion: 2.0.1")
         import attrdict
         print(attrdict.AttrDict is det_ds.AttrDict)
-    """)
+    """, forked_python())  # fmt: skip
 
     assert out == "True\nown\nTrue\n"
 
@@ -101,7 +103,7 @@ def test_model_hub_is_the_runtimes_where_the_project_has_none(tmp_path: Path) ->
         sys.path.insert(0, {str(tmp_path)!r})
         import model_hub
         print(model_hub.NAME)
-    """)
+    """, forked_python())  # fmt: skip
 
     same, refused, gone, own = out.splitlines()
     assert (same, gone, own) == ("True True", "[]", "own")

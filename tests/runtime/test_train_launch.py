@@ -123,7 +123,7 @@ def test_a_script_runs_as_it_did_on_the_cluster(tmp_path: Path) -> None:
 
 
 def test_several_slots_are_as_many_ranks(tmp_path: Path) -> None:
-    experiment = Experiment(tmp_path, REPORT, python=sys.executable)
+    experiment = Experiment(tmp_path, REPORT)
 
     code, out, err = experiment.run("--slots", "2")
 

@@ -236,13 +236,14 @@ def test_importing_what_a_training_needs_changes_nothing_of_torch_and_deepspeed(
 
         random.seed(1), numpy.random.seed(1)
         constants = (int, float, str, bytes)
+        after, state_after = members(), state()
         for module in PRELOAD:
-            before, state_before = members(), state()
+            before, state_before = after, state_after
             importlib.import_module(module)
-            after = members()
+            after, state_after = members(), state()
             changed = [key for key, value in before.items() if key[0] != "__main__" and after.get(key) is not value
                        and not (isinstance(value, constants) and after.get(key) == value)]
-            parted = [name for name, value in state().items() if value != state_before[name]]
+            parted = [name for name, value in state_after.items() if value != state_before[name]]
             print(module, len(before) > 50_000, changed, parted)
         """
     printed = output(torch_server, tmp_path, source).splitlines()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 Statement = ast.Import | ast.ImportFrom
 Order = Callable[[Statement], tuple[bool, bool, int, str]]
+
+# A statement that is no import and ends the first imports; or a line of a string, and what is above does not parse.
+_AFTER_IMPORTS = re.compile(rb"^(?:@|(?:def|class|if|for|while|with|try|async)\b)", re.MULTILINE)
 
 
 def sort_like(before: bytes, after: bytes) -> bytes:
@@ -52,7 +56,10 @@ def _blocks(data: bytes) -> Iterator[Sequence[Statement]]:
     """Yield the imports at the top of the file that are on consecutive lines, each alone on its lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-        body = ast.parse(data).body
+        try:
+            body = ast.parse(_AFTER_IMPORTS.split(data, maxsplit=1)[0]).body  # most files are nearly all below
+        except SyntaxError:
+            body = ast.parse(data).body
     block: list[Statement] = []
     last = 0
     for statement in body:
