@@ -141,6 +141,20 @@ class TestTrainingLoaders:
                 loaders.trained()
         assert [trained for _, trained in loaders.training()] == [True]
 
+    def test_a_loader_whose_first_batch_ends_the_run_trains_like_those_of_other_calls_of_its_function(self) -> None:
+        loaders = Loaders(str(Path(__file__).parent))
+
+        def make() -> DataLoader[Any]:
+            return DataLoader(NUMBERS, batch_size=2)
+
+        with loaders.watched():
+            for _ in make():
+                loaders.trained()
+            for _ in DataLoader(NUMBERS, batch_size=2):
+                pass
+            next(iter(make()))  # in the second round of active learning
+        assert [trained for _, trained in loaders.training()] == [True, False, True]
+
     def test_a_loader_whose_first_batch_ends_the_run_trains_like_the_others_of_its_site(self) -> None:
         loaders = Loaders(str(Path(__file__).parent))
         with loaders.watched():

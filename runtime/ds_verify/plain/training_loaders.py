@@ -80,7 +80,8 @@ class Loaders:
     def training(self) -> list[tuple[str, bool]]:
         """Return the site of each loader, and whether it trains.
 
-        The run may end behind a batch. A loader of which it was the first one is like the others of its site.
+        The run may end behind a batch. A loader of which it was the first one is like the others of its site, or else
+        like those that the same function makes for other calls.
         """
         finished = {number: use.batches - (number in self._read) for number, use in enumerate(self.used)}
         most = max(finished.values(), default=0)
@@ -93,7 +94,14 @@ class Loaders:
         sites: dict[str, bool] = {}
         for number, known in trains.items():
             sites[self.used[number].site] = known and sites.get(self.used[number].site, True)
-        return [(use.site, trains.get(number, sites.get(use.site, False))) for number, use in enumerate(self.used)]
+        known = [(self.used[number].site, does) for number, does in trains.items()]
+        return [
+            (
+                use.site,
+                trains[number] if number in trains else sites.get(use.site, _train_at_like_sites(use.site, known)),
+            )
+            for number, use in enumerate(self.used)
+        ]
 
     @property
     def unshared(self) -> list[str]:
@@ -167,6 +175,11 @@ def trains(number: int, site: str, known: Sequence[tuple[str, bool]], before: in
     for period in range(1, len(here) + 1):  # one loader of each phase, made again in each epoch
         if all(trained == here[index % period] for index, trained in enumerate(here)):
             return here[before % period]
+    return _train_at_like_sites(site, known)
+
+
+def _train_at_like_sites(site: str, known: Sequence[tuple[str, bool]]) -> bool:
+    """Return whether all loaders train that are made at the line of a site, and called from most of the same lines."""
     lines = site.split(_CALLED_FROM)
     for depth in range(len(lines), 0, -1):  # a function that makes loaders for training and others is called twice
         same = [trained for other, trained in known if other.split(_CALLED_FROM)[:depth] == lines[:depth]]
