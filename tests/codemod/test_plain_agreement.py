@@ -623,3 +623,19 @@ def test_a_return_behind_what_all_ranks_do_together_stays_each_rank_s(is_behind:
     after = convert(tmp_path, HEADER + norm + forward + LOOP.replace("model = Net()\n", net))
     assert "self.bias.data.copy_(mean_over_ranks(x.mean(0)))" in after
     assert ("        if reverse:\n" in after) is is_behind
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_reviewed"),
+    [
+        ("env.reset()\n", True),
+        ("env.reset(seed=3)\nenv.action_space.sample()\n", True),
+        ("env.reset(seed=3)\n", False),
+        ("env.seed(3)\nenv.reset()\n", False),
+        ("env.reset(seed=3)\nenv.action_space.seed(3)\nenv.action_space.sample()\n", False),
+    ],
+)
+def test_an_environment_without_a_seed_is_for_review(lines: str, is_reviewed: bool, tmp_path: Path) -> None:
+    setup = "import gymnasium as gym\nenv = gym.make('CartPole-v1')\n"
+    report = run(tmp_path, train=HEADER + setup + lines + LOOP)
+    assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])

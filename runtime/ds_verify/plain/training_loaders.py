@@ -94,11 +94,11 @@ class Loaders:
         sites: dict[str, bool] = {}
         for number, known in trains.items():
             sites[self.used[number].site] = known and sites.get(self.used[number].site, True)
-        known = [(self.used[number].site, does) for number, does in trains.items()]
+        judged = [(self.used[number].site, does) for number, does in trains.items()]
         return [
             (
                 use.site,
-                trains[number] if number in trains else sites.get(use.site, _train_at_like_sites(use.site, known)),
+                trains[number] if number in trains else sites.get(use.site, _train_at_like_sites(use.site, judged)),
             )
             for number, use in enumerate(self.used)
         ]

@@ -19,6 +19,7 @@ from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
+from ds_migrate.plain.ranks.agreement.environments import unseeded_environments
 from ds_migrate.plain.ranks.agreement.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.agreement.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.agreement.unshared_generators import unshared_generators
@@ -93,7 +94,7 @@ class Editor:
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
         if not is_called(INIT, self.flow):  # else ranks may draw others on purpose
-            notes += unshared_generators(beside, self.flow)
+            notes += [*unshared_generators(beside, self.flow), *unseeded_environments(beside, self.flow)]
         facts = self.plan.facts
         shared = [file for file in self._fixed if file not in staying]
         notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)
