@@ -43,6 +43,12 @@ def test_a_function_that_finds_its_data_is_called_on_rank_0_first(tmp_path: Path
     assert EARLY in after and f"{FIRST}    fetch()\n" in after
 
 
+def test_each_call_of_a_function_that_finds_its_data_is_rank_0s_first(tmp_path: Path) -> None:
+    function = EARLY.replace("fetch()", "fetch(part)").replace("exists('a')", "exists(part)")
+    after = converted(tmp_path, f"{function}fetch('a')\nfetch('b')\n")
+    assert f"{FIRST}    fetch('a')\n{FIRST}    fetch('b')\n" in after
+
+
 def test_a_parameter_may_ask_for_the_download(tmp_path: Path) -> None:
     made = "self.data = datasets.MNIST('a', download=download)"
     text = f"class Data:\n    def __init__(self, download=False):\n        {made}\n"
@@ -54,7 +60,7 @@ def test_a_parameter_may_ask_for_the_download(tmp_path: Path) -> None:
     "text",
     [
         f"class Data(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        {FETCH}",  # in other processes
-        f"{EARLY}fetch()\nfetch()\n",  # rank 0 may have made it by then
+        f"{EARLY}fetch()\nif os.environ['HOSTNAME'] == 'a':\n    fetch()\n",  # which rank 0 may not run first
         "if not os.path.exists('a'):\n    torch.save(data, 'a')\n",  # rank 0 alone saves it
         "if os.path.exists('a'):\n    x = torch.load('a')\n",
         "test = datasets.MNIST('a', download=False)\n",
@@ -72,6 +78,10 @@ def test_ranks_do_not_wait_where_some_may_not_come_or_nothing_is_made(text: str,
         (f"def fetch():\n    {FETCH}\n\nif os.environ['HOSTNAME'] == 'a':\n    fetch()\n", 1),
         (f"def fetch():\n    {FETCH}\n\n", 0),
         (f"rank = int(os.environ['RANK'])\nif rank == 0:\n    {FETCH}", 0),
+        (f"{EARLY}fetch()\nif os.environ['HOSTNAME'] == 'a':\n    fetch()\n", 1),
+        (f"{EARLY}fetch()\n", 0),
+        (f"{EARLY}fetch()\nfetch()\n", 0),
+        (CACHE, 0),
         (FETCH, 0),
     ],
 )

@@ -53,14 +53,15 @@ class PreparedData:
         if is_called(INIT, self._flow) or not self._plan.facts.options.runtime:
             return
         for file in self._files:
-            for at, statement, made in [*self._looked_for(file), *self._fetched(file), *self._left_early(file)]:
-                if is_guarded(statement, at):
+            noted = set[int]()
+            for at, statement, made in [*self._left_early(file), *self._looked_for(file), *self._fetched(file)]:
+                if is_guarded(statement, at) or any(id(outer) in noted for outer in at.ancestors(statement)):
                     continue
-                is_left = bool(at.nodes(cst.Yield, cst.Await, below=statement)) or self._meets(statement, at)
-                if is_left or not self._conditions.reach_all(statement, at):
-                    if is_left or self._is_reached(statement, at):
+                if not self._can_wait(at, statement):
+                    if self._is_reached(statement, at):
                         message = "several ranks may fetch or make this data at the same time"
                         advice = "have rank 0 do so alone, before the others come here"
+                        noted.add(id(made))
                         yield Note(Code.PLAIN_RANK_ZERO, at, statement, message, advice)
                     continue
                 if not at.edits.once(statement, FIRST):
@@ -70,6 +71,11 @@ class PreparedData:
                 self._put_first(at, statement)
                 message = "rank 0 fetches or makes this data before the other ranks look for it"
                 converted(Code.PLAIN_RANK_ZERO, at, statement, message)
+
+    def _can_wait(self, file: SourceFile, statement: cst.BaseStatement) -> bool:
+        """Return whether all ranks come to a statement, and none of them waits for another one in it."""
+        is_left = bool(file.nodes(cst.Yield, cst.Await, below=statement)) or self._meets(statement, file)
+        return not is_left and self._conditions.reach_all(statement, file)
 
     def _is_reached(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether calls of the program lead to a node."""
@@ -129,21 +135,26 @@ class PreparedData:
                     yield from self._calls(found[1], found[0], depth - 1)
 
     def _left_early(self, file: SourceFile) -> Iterator[Preparation]:
-        """Yield the only call of each function that makes data, but returns at once where it is there already."""
+        """Yield the calls of each function that makes data, but returns at once where it is there already.
+
+        Where some of several calls cannot wait, that is the last of them alone, for a note.
+        """
         for function in file.nodes(cst.FunctionDef):
             calls = self._plan.facts.callers.of(function)
-            if len(calls) != 1 or calls[0][0] not in self._files or file.edits.is_touched(function):
+            places = [(at, at.statement(call)) for at, call in calls if at in self._files]
+            if not places or len(places) < len(calls) or file.edits.is_touched(function):
                 continue
-            at, call = calls[0]
-            statement = at.statement(call)
+            are_lines = all(isinstance(statement, cst.SimpleStatementLine) for _, statement in places)
             is_left = any(
                 isinstance(node, cst.If)
                 and self._asks_for_files(node.test, file)
                 and isinstance(last_statement(node.body), cst.Return)
                 for node in function.body.body
             )
-            if is_left and isinstance(statement, cst.SimpleStatementLine) and self._makes_data(function.body, file):
-                yield at, statement, function.body
+            if is_left and are_lines and self._makes_data(function.body, file):
+                waiting = [place for place in places if not self._can_wait(*place)]
+                for at, statement in waiting[-1:] or places:
+                    yield at, statement, function.body
 
     def _fetched(self, file: SourceFile) -> Iterator[Preparation]:
         """Yield the statements that fetch data whether it is there or not, or look for it themselves."""
