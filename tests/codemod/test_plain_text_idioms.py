@@ -210,3 +210,13 @@ def groups(named, decay):
 
 """
     assert "    model=model,\n" in convert(tmp_path, HEADER + groups + text)
+
+
+def test_a_bar_that_counts_by_hand_is_shown_and_written_beside_once(tmp_path: Path) -> None:
+    text = (
+        LOOP.replace("for x, y", "bar = tqdm(total=8)\nbar.n = 2\nfor x, y")
+        + "    bar.write('done')\n    bar.update()\n"
+    )
+    after = convert(tmp_path, "from tqdm import tqdm\n" + HEADER + text)
+    assert "bar = tqdm(total=8, disable=not is_main_rank())" in after
+    assert "    if is_main_rank():\n        bar.write('done')\n    bar.update()\n" in after

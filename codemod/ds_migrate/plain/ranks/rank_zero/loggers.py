@@ -14,7 +14,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star
 from ds_migrate.syntax.source import SourceFile
 
-_BARS = frozenset(
+BARS = frozenset(
     f"tqdm.{module}{name}"
     for module in ("", "auto.", "autonotebook.", "std.", "notebook.")
     for name in ("tqdm", "trange")
@@ -28,7 +28,7 @@ _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
     "loguru.logger.add", "trackio.init",
 })  # fmt: skip
-_ALL = _BARS | _TRACKERS | _MLFLOW | _OTHERS | {"wandb.init"}
+_ALL = BARS | _TRACKERS | _MLFLOW | _OTHERS | {"wandb.init"}
 # What a program reads of a bar or a tracker, which one that does nothing does not know.
 _BAR_STATE = frozenset({"n", "last_print_n", "format_dict"})
 _TRACKER_STATE = frozenset({"log_dir", "logdir", "get_logdir", "file_writer"})
@@ -41,7 +41,7 @@ def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNam
         for call in file.nodes(cst.Call):
             if has_star(call) or not facts.flow.is_call_of(call, file, _ALL) or is_guarded(call, file):
                 continue
-            if facts.flow.is_call_of(call, file, _BARS):
+            if facts.flow.is_call_of(call, file, BARS):
                 if argument(call, None, "disable") is None and not _reads(file, _BAR_STATE):
                     _add(file, call, "disable", f"not {_negatable(runtime.main_rank(file))}")
                     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 shows this progress bar")
@@ -107,7 +107,10 @@ def _init_wandb(
 
 
 def _reads(file: SourceFile, names: frozenset[str]) -> bool:
-    return any(node.attr.value in names for node in file.nodes(cst.Attribute))
+    return any(
+        node.attr.value in names and not isinstance(file.parent(node), cst.AssignTarget)
+        for node in file.nodes(cst.Attribute)
+    )
 
 
 def _is_read(flow: Flow, file: SourceFile, tracker: cst.Call) -> bool:

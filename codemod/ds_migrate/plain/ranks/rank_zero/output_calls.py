@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
+from ds_migrate.plain.ranks.rank_zero.loggers import BARS
 from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
@@ -50,7 +51,8 @@ class OutputCalls:
         """Return whether a call prints on the screen, and not to a file that is opened for it."""
         where = next((a.value for a in call.args if a.keyword is not None and a.keyword.value == "file"), None)
         is_screen = where is None or (dotted(where) or "").startswith("sys.")
-        return is_screen and (dotted(call.func) in _PRINTS or self._flow.is_call_of(call, file, _PRINTERS))
+        is_print = dotted(call.func) in _PRINTS or self._flow.is_call_of(call, file, _PRINTERS)
+        return is_screen and (is_print or self._is_of_made(call, "write", tuple(BARS), file))
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
@@ -66,14 +68,17 @@ class OutputCalls:
 
     def _saves_image(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is ``image.save(path)`` of an image that PIL has made."""
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "save" or not call.args:
+        return bool(call.args) and self._is_of_made(call, "save", ("PIL.",), file)
+
+    def _is_of_made(self, call: cst.Call, method: str, makers: tuple[str, ...], file: SourceFile) -> bool:
+        """Return whether a call is of a method of what a library has made, by how the names of its makers begin."""
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != method:
             return False
         values = of_kind(self._flow.values(call.func.value, file), Kind.OBJECT)
-        makers = [self._flow.node(value) for value in values]
+        made = [(self._flow.node(value), self._flow.file(value)) for value in values]
         return any(
-            isinstance(maker, cst.Call)
-            and any(v.name.startswith("PIL.") for v in self._flow.values(maker.func, self._flow.file(value)))
-            for maker, value in zip(makers, values, strict=True)
+            isinstance(maker, cst.Call) and any(v.name.startswith(makers) for v in self._flow.values(maker.func, home))
+            for maker, home in made
         )
 
     def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
