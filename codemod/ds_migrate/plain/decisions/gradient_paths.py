@@ -1,4 +1,4 @@
-"""The content of gradients on the ways through a program: nothing, that of a backward pass, or what a step has used.
+"""The content of gradients on the ways through a program.
 
 An engine clears gradients in its step. That is what a program did only where each of its ways from a ``step()`` to the
 next ``backward()`` passes a ``zero_grad()``, and each way from a ``backward()`` a ``step()``.
@@ -14,34 +14,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls import Callers
 from ds_migrate.plain.dataflow.program_exits import is_exit
+from ds_migrate.plain.decisions.gradient_states import CLEARED, GradientUses, Operation, States, Used, counted
 from ds_migrate.plain.recognition.facts import Backward, Place, Step, ZeroGrad
-from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import body_of, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
-Operation = Backward | Step | ZeroGrad
 _O = TypeVar("_O", bound=Operation)
-
-
-@dataclass(frozen=True)
-class _Used:
-    """Gradients that a step has used. ``is_counted``: in a branch in which the program knows that it has not."""
-
-    step: Step
-    is_counted: bool = False
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """Gradients of a backward pass, and below them those that a step has used."""
-
-    backward: Backward
-    step: Step
-
-
-# What gradients may hold: that of the last operation which touched them; None where they are cleared.
-States = frozenset[Backward | _Sum | _Used | None]
-CLEARED: States = frozenset([None])
 
 
 @dataclass(frozen=True)
@@ -75,7 +53,8 @@ def follow_gradients(
         walker.module(file)
     for place in operations:  # functions that nothing calls by name: callbacks, hooks
         walker.start(place)
-    return GradientPaths(_distinct(walker.added_to), _distinct(walker.stepped_again), _distinct(walker.unused))
+    uses = walker.uses
+    return GradientPaths(_distinct(uses.added_to), _distinct(uses.stepped_again), _distinct(uses.unused))
 
 
 def _distinct(operations: Iterable[_O]) -> list[_O]:
@@ -96,9 +75,7 @@ class _Walker:
     operations: Sequence[Operation]
     callers: Callers
     is_of_other: Callable[[SourceFile, cst.Call], bool]
-    added_to: list[Step] = field(default_factory=list)
-    stepped_again: list[Step] = field(default_factory=list)
-    unused: list[Backward] = field(default_factory=list)
+    uses: GradientUses = field(default_factory=GradientUses)
 
     def __post_init__(self) -> None:
         self._by_call = {id(operation.call): operation for operation in self.operations}
@@ -187,14 +164,14 @@ class _Walker:
     def _if(self, node: cst.If, file: SourceFile, states: States, exits: _Exits) -> States:
         states = self._calls([node.test], file, states)
         name = _without_not(node.test)
-        taken = self._block(node.body.body, file, _counted(states, name) if name else states, exits)
+        taken = self._block(node.body.body, file, counted(states, name) if name else states, exits)
         if not name:
-            states = _counted(states, dotted(node.test))
+            states = counted(states, dotted(node.test))
         if node.orelse is None:
             if self._only_clears(node.body):
                 # Both conditions count micro-batches, where one guards the step and one this.
                 states = frozenset(
-                    s for s in states if not (isinstance(s, _Used) and self._is_guarded(s.step, node, file))
+                    s for s in states if not (isinstance(s, Used) and self._is_guarded(s.step, node, file))
                 )
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
@@ -245,28 +222,13 @@ class _Walker:
             for call in file.nodes(cst.Call, below=node):
                 operation = self._by_call.get(id(call))
                 if operation is not None:
-                    states = self._after(operation, states)
+                    states = self.uses.after(operation, states)
                 elif id(call) in self._called:
                     targets = self._called[id(call)]
                     states = frozenset().union(*(self._call(*target, states) for target in targets))
                 if self._tries:
                     self._tries[-1] |= states
         return states
-
-    def _after(self, operation: Operation, states: States) -> States:
-        if isinstance(operation, Step):
-            self.stepped_again += [state.step for state in states if isinstance(state, _Sum)]
-            return frozenset([_Used(operation)])
-        backwards = [state.backward if isinstance(state, _Sum) else state for state in states]
-        self.unused += [one for one in backwards if isinstance(one, Backward)]
-        if isinstance(operation, ZeroGrad):
-            return CLEARED
-        used = [state for state in states if isinstance(state, _Used)]
-        self.added_to += [state.step for state in used]
-        steps = {state.step for state in used if not state.is_counted}
-        steps |= {state.step for state in states if isinstance(state, _Sum)}
-        is_alone = len(used) < len(states) or not steps
-        return frozenset([*(_Sum(operation, step) for step in steps), *([operation] if is_alone else [])])
 
     def _call(self, file: SourceFile, function: cst.FunctionDef, states: States) -> States:
         if function in self._running:
@@ -290,20 +252,3 @@ def _without_not(test: cst.BaseExpression) -> str | None:
     """Return the name that a condition is the opposite of."""
     is_opposite = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     return dotted(test.expression) if is_opposite and isinstance(test, cst.UnaryOperation) else None
-
-
-def _counted(states: States, name: str | None) -> States:
-    """Return states in a branch where a name is false, under which as a condition a program may have stepped."""
-    return frozenset(
-        _Used(state.step, is_counted=True)
-        if isinstance(state, _Used) and name and _is_under(state.step, name)
-        else state
-        for state in states
-    )
-
-
-def _is_under(step: Step, name: str) -> bool:
-    return any(
-        isinstance(outer, cst.If) and inner is outer.body and dotted(outer.test) == name
-        for inner, outer in upwards(step.file, step.node)
-    )
