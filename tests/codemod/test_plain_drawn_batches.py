@@ -361,3 +361,39 @@ def test_a_loader_under_a_bar_that_takes_its_own_name_is_divided_alone(tmp_path:
     (result,) = report.files
     assert b"    loader = shard(loader)\n" in (result.after or b"") and (result.after or b"").count(b"shard(") == 1
     assert not list(report.findings(Severity.REVIEW))
+
+
+OTHER = """
+    import webdataset
+
+
+    def train(loader, model, optimizer):
+        bar = tqdm(loader)
+        for i, (x, y) in enumerate(bar):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    if folder:
+        loader = {other}
+    else:
+        loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    train(loader, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    """
+
+
+def test_what_may_feed_a_step_in_the_place_of_a_loader_is_reviewed(tmp_path: Path) -> None:
+    other = "webdataset.WebLoader(webdataset.WebDataset(folder), batch_size=4)"
+    [result] = run(tmp_path, train=HEADER + textwrap.dedent(OTHER.format(other=other))).files
+    assert result.after is not None
+    found = [f.message for f in result.findings if f.code == "DSM612" and f.severity is Severity.REVIEW]
+    what = "may feed the step in the place of a DataLoader: several ranks train on the same data then"
+    assert found == [f"webdataset.WebLoader() {what}"]
+
+
+def test_what_passes_the_batches_of_a_loader_on_is_not_reviewed(tmp_path: Path) -> None:
+    other = "webdataset.Prefetcher(DataLoader(data, batch_size=2, shuffle=True))"
+    [result] = run(tmp_path, train=HEADER + textwrap.dedent(OTHER.format(other=other))).files
+    assert not [f for f in result.findings if "in the place of a DataLoader" in f.message]

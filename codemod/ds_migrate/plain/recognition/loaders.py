@@ -106,7 +106,7 @@ def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int
     instances = of_kind(values, Kind.INSTANCE)
     if instances and len(_given_loaders(node, file, flow, depth)) != 1:
         return len(_loaders_in(instances, flow, depth)) > 1
-    return any(are_mixed(part, file, flow, depth - 1) for part in _parts(node, file, flow))
+    return any(are_mixed(part, file, flow, depth - 1) for part in parts_of(node, file, flow))
 
 
 def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
@@ -119,10 +119,10 @@ def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
 
 def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
     """Return the loaders that the calls which make an expression are given."""
-    return frozenset(v for part in _parts(node, file, flow) for v in loaders_of(part, file, flow, depth - 1))
+    return frozenset(v for part in parts_of(node, file, flow) for v in loaders_of(part, file, flow, depth - 1))
 
 
-def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
     """Return the arguments of a call, what a name is assigned, and what may be in the container of an item."""
     if isinstance(node, cst.Call):
         return [arg.value for arg in node.args]

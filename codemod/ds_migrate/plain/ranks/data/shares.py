@@ -9,6 +9,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
 from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
+from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.loader_uses import only_trains
@@ -37,13 +38,15 @@ def share_data(
     is_of_one_process = not is_called(INIT, plan.facts.flow)
     steps = [step for step, _ in plan.steps]
     unfed = [step for step in steps if is_of_one_process and not training_loaders([step], plan.facts)]
+    advice = (
+        "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
+        "what these would end or skip"
+    )
     for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
         message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
-        advice = (
-            "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
-            "what these would end or skip"
-        )
         review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
+    for note in other_sources(steps, plan.facts, advice) if is_of_one_process else ():
+        review(note)
     makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
     divided = [(f, m) for f, m in makers if divides_itself(m, f, plan.facts.flow)]
     if not is_of_one_process:
