@@ -36,13 +36,26 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        if not callers:
+        maker = None if callers else _maker(function, file)
+        if maker is not None:
+            seen.append((file, maker, maker))
+        elif not callers:
             found.append((file, body[0], None))
         staying = [caller for caller, _ in callers if caller in fixed]
         if staying and file not in fixed:
             behind.append((file, body[0], staying[0]))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | None:
+    """Return the ``__init__()`` of a method's class, which has run before any call of the method."""
+    block = file.parent(function)
+    methods = block.body if isinstance(block, cst.IndentedBlock) and isinstance(file.parent(block), cst.ClassDef) else ()
+    return next(
+        (m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__" and m is not function),
+        None,
+    )
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:

@@ -44,6 +44,7 @@ def start_ranks(
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
+    notes = [_beside_launcher(f, call) for f, call in spawns if (f, call) not in workers and _has_group(f, call, facts)]
     groups = [(f, call) for f in every for call in _calls_of(INIT, f, files, facts)]
     for file, call in groups:
         if not file.edits.once(call, _START):
@@ -68,8 +69,7 @@ def start_ranks(
             if file.edits.once(statement, _START):
                 file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
-        return []
-    notes: list[Note] = []
+        return notes
     for file, statement, later in [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed)]:
         if file.edits.once(statement, _START):
             quiet = quiet_logging(program, facts.flow, file, runtime)
@@ -106,6 +106,25 @@ def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     target = started(call, facts.flow.values(call.func, file))
     values = facts.flow.values(target, file) if target is not None else frozenset()
     return any(facts.callers.reaches(value.key, site.function) for value in values for site in facts.all_sites)
+
+
+def _has_group(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
+    """Return whether the function that a call starts in other processes makes a process group of them."""
+    target = started(call, facts.flow.values(call.func, file))
+    keys = {value.key for value in facts.flow.values(target, file)} if target is not None else set()
+    return any(
+        facts.callers.reaches(key, other.function(made))
+        for key in keys
+        for other in facts.flow.files.values()
+        for made in other.nodes(cst.Call)
+        if facts.flow.is_call_of(made, other, INIT)
+    )
+
+
+def _beside_launcher(file: SourceFile, call: cst.Call) -> Note:
+    message = "each rank of a launcher starts further processes here, with a process group, as what they train is unknown"
+    advice = "have it start one process, and the launcher one for each GPU: deepspeed or torchrun"
+    return Note(Code.PLAIN_DISTRIBUTED, file, call, message, advice)
 
 
 def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
