@@ -309,3 +309,59 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
     assert (b"(DataLoader(found" in (report.files[0].after or b"")) is not (starts and is_selected)
     reviews = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
     assert any("selected by the rank" in message for message in reviews) is (is_selected and not starts)
+
+
+MADE_FIRST = """
+    import plugins
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+
+    class Trainer:
+        def __init__(self):
+            self.rank = dist.get_rank() if dist.is_initialized() else 0
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                loss = F.mse_loss(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+
+
+    def worker(rank, function, count, args):
+        dist.init_process_group("gloo", rank=rank, world_size=count)
+        function(*args)
+
+
+    def main(makers):
+        makers[0]().train()
+
+
+    def make():
+        return Trainer()
+
+
+    count = torch.cuda.device_count()
+    if count > 1:
+        mp.start_processes(worker, nprocs=count, args=(plugins.main, count, ()))
+    else:
+        main([make])
+    """
+
+
+def test_ranks_start_before_an_object_is_made_that_may_ask_for_its_rank(tmp_path: Path) -> None:
+    text = body(MADE_FIRST[MADE_FIRST.index("    class Trainer") : MADE_FIRST.index("    def worker")])
+    after = convert(tmp_path, f"import torch.distributed as dist\n{text}")
+    assert "    def __init__(self):\n        init_distributed()\n        self.rank" in after
+
+
+def test_processes_with_a_group_that_each_rank_starts_further_are_for_review(tmp_path: Path) -> None:
+    report = run(tmp_path, train=body(MADE_FIRST))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    message = (
+        "each rank of a launcher starts further processes here, with a process group, as what they train is unknown"
+    )
+    assert message in found

@@ -51,7 +51,9 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
 def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | None:
     """Return the ``__init__()`` of a method's class, which has run before any call of the method."""
     block = file.parent(function)
-    methods = block.body if isinstance(block, cst.IndentedBlock) and isinstance(file.parent(block), cst.ClassDef) else ()
+    methods = (
+        block.body if isinstance(block, cst.IndentedBlock) and isinstance(file.parent(block), cst.ClassDef) else ()
+    )
     return next(
         (m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__" and m is not function),
         None,

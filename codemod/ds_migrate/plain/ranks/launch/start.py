@@ -122,7 +122,9 @@ def _has_group(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
 
 
 def _beside_launcher(file: SourceFile, call: cst.Call) -> Note:
-    message = "each rank of a launcher starts further processes here, with a process group, as what they train is unknown"
+    message = (
+        "each rank of a launcher starts further processes here, with a process group, as what they train is unknown"
+    )
     advice = "have it start one process, and the launcher one for each GPU: deepspeed or torchrun"
     return Note(Code.PLAIN_DISTRIBUTED, file, call, message, advice)
 
