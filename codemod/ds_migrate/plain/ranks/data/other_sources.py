@@ -1,4 +1,4 @@
-"""What feeds a step on another path than a DataLoader: every rank draws all of it."""
+"""Sources of data on another path than a DataLoader: every rank draws all of them."""
 
 from __future__ import annotations
 
