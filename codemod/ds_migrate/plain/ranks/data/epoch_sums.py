@@ -40,6 +40,12 @@ class EpochSums:
     def __init__(self, makers: Collection[int], flow: Flow) -> None:
         self._makers = makers
         self._flow = flow
+        self._assigned: dict[SourceFile, dict[str, list[tuple[cst.Assign, int | None]]]] = {}
+        self._added = {
+            line.target.attr.value
+            for file in flow.files.values() for line in file.nodes(cst.AugAssign)
+            if isinstance(line.target, cst.Attribute)
+        }  # fmt: skip
 
     def find(self, node: cst.CSTNode, total: cst.BaseExpression, file: SourceFile) -> EpochSum | None:
         """Return the sum that an expression at a node has, if it has one."""
@@ -70,16 +76,29 @@ class EpochSums:
             if isinstance(part, cst.Call):
                 yield from self._returned_by(part, None, file)
             elif isinstance(part, cst.Name) and id(part) not in attributes:
-                for line in self._flow.scopes(file).nodes(part, cst.Assign):
-                    for index, target in _parts(line.targets[0].target):
-                        if dotted(target) == part.value and isinstance(line.value, cst.Call):
-                            yield from self._returned_by(line.value, index, file)
+                scopes = self._flow.scopes(file)
+                for line, index in self._results(file).get(part.value, ()):
+                    is_same = scopes.owner(part.value, line) is scopes.owner(part.value, part)
+                    if is_same and isinstance(line.value, cst.Call):
+                        yield from self._returned_by(line.value, index, file)
+
+    def _results(self, file: SourceFile) -> dict[str, list[tuple[cst.Assign, int | None]]]:
+        """Return the lines that give each name what a call returns, with its index where that is a tuple."""
+        if file not in self._assigned:
+            found = self._assigned[file] = {}
+            for line in file.nodes(cst.Assign):
+                for index, target in _parts(line.targets[0].target) if isinstance(line.value, cst.Call) else ():
+                    if isinstance(target, cst.Name):
+                        found.setdefault(target.value, []).append((line, index))
+        return self._assigned[file]
 
     def _kept(self, total: cst.BaseExpression, file: SourceFile) -> Iterator[EpochSum]:
         """Yield the sums that other functions add up in the attributes of an expression, and nothing else changes."""
         for part in walk(total):
-            variable = self._flow.variable(part, file) if isinstance(part, cst.Attribute) else None
-            if variable is None or not isinstance(part, cst.Attribute):
+            if not isinstance(part, cst.Attribute) or part.attr.value not in self._added:
+                continue
+            variable = self._flow.variable(part, file)
+            if variable is None:
                 continue
             uses = [
                 (at, use) for at in self._flow.files.values() for use in at.attributes_by_name.get(part.attr.value, ())
