@@ -18,6 +18,7 @@ from ds_migrate.files import discovery, reading
 from ds_migrate.findings import Report, TrialStatus
 from ds_migrate.options import Options
 from ds_migrate.project import trials
+from ds_migrate.syntax import node_index
 from ds_migrate.syntax import nodes as syntax_tree
 from ds_migrate.syntax.source import SourceFile
 
@@ -124,7 +125,8 @@ def test_a_file_is_walked_less_than_twice(tmp_path: Path, monkeypatch: pytest.Mo
         visited += 1
         return inner(node)
 
-    monkeypatch.setattr(syntax_tree, "children", counted)
+    for module in (syntax_tree, node_index):
+        monkeypatch.setattr(module, "children", counted)
     (tmp_path / "model_def.py").write_bytes(FIXTURE.read_bytes())
     migrate(tmp_path)
     nodes = len(SourceFile(FIXTURE, FIXTURE.read_bytes()).nodes())
