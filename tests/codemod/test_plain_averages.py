@@ -144,3 +144,11 @@ def test_a_returned_sum_is_for_review_unless_it_is_an_average(
 ) -> None:
     text = body(RETURNED).replace("AVERAGE", average).replace("CHANGE", change)
     assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == found
+
+
+def test_a_progress_bar_counts_the_samples_of_the_share(tmp_path: Path) -> None:
+    bar = "    with tqdm(total=len(loader.dataset)) as bar:\n        bar.update(1)\n    for x, y in loader:\n"
+    text = "from tqdm import tqdm\n" + body(TRAIN).replace("    for x, y in loader:\n", bar)
+    report = run(tmp_path, train=text.replace("AVERAGE", "return total").replace("GIVEN", "1"))
+    after = next(f.after for f in report.files if f.after is not None).decode()
+    assert "tqdm(total=count_samples(loader)" in after

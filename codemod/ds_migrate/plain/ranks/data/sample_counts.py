@@ -73,6 +73,8 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a length is reported, or divides a sum over an epoch, but no loss that trains."""
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):
+        if isinstance(outer, cst.Call) and _is_total_of_bar(inner, outer):
+            return True
         if isinstance(outer, cst.Call) and inner is not outer.func and _is_output(outer):
             return bool(_loops_before(call, file, flow))
         if isinstance(outer, cst.BinaryOperation) and isinstance(outer.operator, cst.Divide) and inner is outer.right:
@@ -88,6 +90,11 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 def _is_output(call: cst.Call) -> bool:
     return called_name(call) in _OUTPUT
+
+
+def _is_total_of_bar(arg: cst.CSTNode, call: cst.Call) -> bool:
+    is_total = isinstance(arg, cst.Arg) and arg.keyword is not None and arg.keyword.value == "total"
+    return is_total and (dotted(call.func) or "").rpartition(".")[2] == "tqdm"
 
 
 def _is_number(node: cst.BaseExpression) -> bool:
