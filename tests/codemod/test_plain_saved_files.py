@@ -401,3 +401,49 @@ def test_names_of_weights_are_for_review_where_the_model_is_wrapped_in_an_else(t
         "names of weights are saved without module., which the original wrote where it wrapped the model"
     ]
     assert result.after is not None and b'net.load_state_dict({key.removeprefix("module."): value' in result.after
+
+
+AGENT = """
+import copy
+import pickle
+
+
+class Agent:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def learn(self, x, y):
+        self.optimizer.zero_grad()
+        F.mse_loss(self.net(x), y).backward()
+        self.optimizer.step()
+    MORE
+
+
+class Best(Agent):
+    pass
+
+
+agent = Best()
+for x, y in DataLoader(data, batch_size=4, shuffle=True):
+    agent.learn(x, y)
+COPY
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "copied", "is_reviewed"),
+    [
+        ("", "best = copy.deepcopy(agent)", True),
+        ("", "torch.save(agent, 'agent.pt')", True),
+        ("def keep(self, f):\n        pickle.dump(self, f)", "", True),
+        ("def __getstate__(self):\n        return self.net.state_dict()", "best = copy.deepcopy(agent)", False),
+        ("", "best = copy.deepcopy(agent.net)", False),
+    ],
+)
+def test_a_copy_of_an_object_that_has_an_engine_is_for_review(
+    more: str, copied: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=HEADER + AGENT.replace("MORE", more).replace("COPY", copied))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("which cannot be copied" in message for message in found) is is_reviewed

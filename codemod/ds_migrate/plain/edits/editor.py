@@ -12,6 +12,7 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls import is_called
 from ds_migrate.plain.dataflow.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.decisions.engine_copies import copied_engines
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
@@ -92,7 +93,7 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
-        notes = [*self.plan.notes, *numbered_sets(beside, self.flow)]
+        notes = [*self.plan.notes, *copied_engines(self.plan, beside), *numbered_sets(beside, self.flow)]
         if not is_called(INIT, self.flow):  # else ranks may draw others on purpose
             notes += [*unshared_generators(beside, self.flow), *unseeded_environments(beside, self.flow)]
         facts = self.plan.facts
