@@ -107,6 +107,6 @@ class Edits:
         """Return an expression (it may span lines, written likewise)."""
         return parse_expression(code, self.module)
 
-    def apply(self) -> cst.Module:
-        """Return the tree with all edits made."""
-        return self.module.visit(Rewriter(self.module, self.claims)) if self else self.module
+    def apply(self, *, has_comments: bool) -> cst.Module:
+        """Return the tree with all edits made; whether a comment was lost is looked for where the tree has one."""
+        return self.module.visit(Rewriter(self.module, self.claims, has_comments)) if self else self.module

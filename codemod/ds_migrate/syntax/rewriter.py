@@ -18,8 +18,9 @@ Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 class Rewriter(cst.CSTTransformer):
     """The transform that applies the edits of a file."""
 
-    def __init__(self, module: cst.Module, claims: Claims) -> None:
+    def __init__(self, module: cst.Module, claims: Claims, has_comments: bool) -> None:
         super().__init__()
+        self._has_comments = has_comments
         self._module = module
         self._claims = claims
 
@@ -44,7 +45,7 @@ class Rewriter(cst.CSTTransformer):
             statements = self._expand(node, claims.expanded[original_node])
             in_line = isinstance(node, cst.SimpleStatementLine)
             node = cst.FlattenSentinel(statements) if in_line else cst.IndentedBlock(statements)
-        if isinstance(original_node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+        if self._has_comments and isinstance(original_node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             node = _with_comments(node, _lost(original_node, node))
         above, before, after = (
             [make_lines(code, self._module) for code in found.get(original_node, ())]

@@ -139,7 +139,7 @@ class SourceFile:
 
     def render(self) -> bytes:
         """Return the file with every edit applied."""
-        return self._encode(self._text.rewritten(self.edits.apply()))
+        return self._encode(self._text.rewritten(self.edits.apply(has_comments="#" in self.text)))
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return line and column of the node's first token, both from 1."""
