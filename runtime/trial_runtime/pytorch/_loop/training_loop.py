@@ -299,10 +299,14 @@ class TrainingLoop:
         reported = {"batches": progress.batches, "epochs": progress.epochs, **metrics}
         for sink in self.checkpointer.sinks:
             sink.on_validation_metrics(progress.batches, reported)
-        # A checkpoint of a run that was stopped before this validation lacks its metric, and what it drew at random.
-        is_stale = progress.last_checkpoint == progress.batches
-        if (self.plan.checkpoint_policy.wants(metrics) or is_stale) and not first:
+        # The checkpoint of a run that was stopped before this validation lacks its metric, and what it drew at random.
+        # One that a period asks for is saved before the last validation in a run that nothing stops, too.
+        is_resumed = progress.last_checkpoint == progress.batches == self.context._initial_batch
+        is_wanted = self.plan.checkpoint_policy.wants(metrics)
+        if is_resumed and not first and not progress.due(self.plan.checkpoint_period):
             self._save()
+        elif is_wanted and not first:
+            self._checkpoint()
 
     def _checkpoint(self) -> None:
         if self.progress.last_checkpoint != self.progress.batches:
