@@ -115,6 +115,14 @@ def test_a_condition_of_a_caller_counts(tmp_path: Path) -> None:
     assert STAGE_1 in after and "  if rank_0_decides(loss < 1): save()" in after
 
 
+def test_weights_of_a_wrapper_in_a_dict_that_is_filled_by_name_are_for_review(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()\n", "model = DDP(Net())\n")
+    text += "models = {}\nfor name in open('names'):\n    models[name] = model\n    models[name].state_dict()\n"
+    report = run(tmp_path, train=HEADER + text)
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("names of weights are saved without module." in message for message in found)
+
+
 def test_a_forward_pass_of_the_wrapper_runs_the_hooks_of_the_module(tmp_path: Path) -> None:
     text = LOOP.replace("model(x)", "model.forward(x)")
     after = convert(tmp_path, HEADER + text.replace("model = Net()\n", "model = DDP(Net())\n"))

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall
 from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -78,8 +78,24 @@ class Wrappers:
                         continue
                     values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
                     wrapped = self._wrapped.of(node.value, file) if values & self._modules else Wrapped.NEVER
+                    if not values and isinstance(node.value, cst.Subscript) and self._may_hold(node.value.value, file):
+                        wrapped = Wrapped.SOMETIMES
                     if wrapped is not Wrapped.NEVER:
                         yield file, call, wrapped
+
+    def _may_hold(self, container: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a container gets a module in its wrapper by an unknown key: ``models[name] = model``."""
+        variable, name = self._flow.variable(container, file), (dotted(container) or "").rpartition(".")[2]
+        return bool(name) and any(
+            isinstance(target, cst.Subscript)
+            and (dotted(target.value) or "").rpartition(".")[2] == name
+            and self._flow.variable(target.value, other) == variable
+            and self._flow.values(line.value, other) & self._modules
+            and self._wrapped.of(line.value, other) is not Wrapped.NEVER
+            for other in self._flow.files.values()
+            for line in other.nodes(cst.Assign)
+            for target in targets(line)
+        )
 
     def named(self) -> Iterator[tuple[SourceFile, cst.Call]]:
         """Yield the calls that name the parts of modules in their wrappers, where more of a name counts than its end.
