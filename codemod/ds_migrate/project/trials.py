@@ -83,6 +83,7 @@ class Project:
         self._lineages: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
         self._depth = 0
         self.trials: dict[tuple[Path, str], TrialClass] = {}
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 20 * DEEPEST_CLASS))  # a class takes a few frames
         self._find_trials()
 
     def facts(self, path: Path) -> ModuleFacts | None:
