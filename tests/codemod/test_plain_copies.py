@@ -150,3 +150,27 @@ def test_each_call_of_a_method_makes_a_separate_optimizer(tmp_path: Path) -> Non
     after = convert(tmp_path, body(BY_METHOD))
     assert "model=self.first,\n            optimizer=self.optim_first," in after
     assert "model=self.second,\n            optimizer=self.optim_second," in after
+
+
+def test_a_method_that_is_called_on_what_it_has_returned_is_followed_to_an_end(tmp_path: Path) -> None:
+    text = """
+        class Stage:
+            def __init__(self):
+                self.net = Net()
+
+            def parts(self):
+                return {"first": Stage(), "second": Stage()}
+
+
+        parts = Stage().parts()
+        for _ in range(3):
+            parts = parts["first"].parts()
+        other = parts["second"]
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x) + other.net(x).detach(), y).backward()
+            optimizer.step()
+        """
+    assert "engine.step()" in convert(tmp_path, body(text))

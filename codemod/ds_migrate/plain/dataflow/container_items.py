@@ -29,8 +29,7 @@ class ContainerItems:
         origin = self._copies.origin(value)
         if origin is None:
             return held
-        whole, file, call = origin
-        return held | self._copies.all_of(self.all_of(whole), file, call)
+        return held | self._copies.along(value, self.all_of(origin[0]))
 
     def named(self, value: Value, name: str) -> Values:
         """Return one item of a sequence or mapping, or an attribute, by its variable's name."""
@@ -38,8 +37,7 @@ class ContainerItems:
         origin = self._copies.origin(value)
         if origin is None:
             return held
-        whole, file, call = origin
-        return held | self._copies.all_of(self.named(whole, name), file, call)
+        return held | self._copies.along(value, self.named(origin[0], name))
 
     def _grows(self, value: Value) -> bool:
         """Return whether items of a container are not known by their index: some are appended, or made in a loop."""

@@ -33,6 +33,7 @@ class Copies:
         self.functions: frozenset[int] = frozenset()
         self._keys: dict[tuple[int, int], int] = {}
         self._origins: dict[int, tuple[int, SourceFile, cst.Call]] = {}
+        self._makers: dict[int, int] = {}  # the function whose call has made each copy
         self._alive: list[object] = []  # whose identities are keys of copies
 
     def of(self, value: Value, function: int, file: SourceFile, call: cst.Call) -> Value:
@@ -46,6 +47,7 @@ class Copies:
             self._alive.append(object())
             key = self._keys[at] = id(self._alive[-1])
             self._origins[key] = value.key, file, call
+            self._makers[key] = function
             self._variables.add_node(key, self._variables.file(value), self._variables.node(value))
         return replace(value, key=self._keys[at])
 
@@ -55,6 +57,14 @@ class Copies:
         for function in functions:
             values = frozenset(self.of(value, function, file, call) for value in values)
         return values
+
+    def along(self, copy: Value, values: Values) -> Values:
+        """Return what a copied value holds as the call of the copy returns it.
+
+        The call is not evaluated: what it is written on may be made of the copy itself.
+        """
+        _, file, call = self._origins[copy.key]
+        return frozenset(self.of(value, self._makers[copy.key], file, call) for value in values)
 
     def origin(self, value: Value) -> tuple[Value, SourceFile, cst.Call] | None:
         """Return what a value is a copy of, and the call that made it one; None where it is none."""
