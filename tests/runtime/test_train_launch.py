@@ -16,6 +16,7 @@ import pytest
 from forked_python import forked_python
 from ports import free_port
 from trial_runtime._cluster_info import ENV_VAR
+from trial_runtime.train.run import local_launcher
 from trial_runtime.train.run.external_launcher import slurm_environment
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs the extra runtime")
@@ -428,3 +429,26 @@ def test_the_ranks_of_one_machine_are_reached_from_there_only(tmp_path: Path) ->
     code, _, err = experiment.run("--slots", "2")
     assert code == 0, err
     assert experiment.reports() == [["127.0.0.1"], ["127.0.0.1"]]
+
+
+class Ended:
+    """A rank: the exit codes that looks at it find, one after the other."""
+
+    def __init__(self, *codes: int | None) -> None:
+        self._codes = list(codes)
+
+    def poll(self) -> int | None:
+        return self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+
+    def send_signal(self, number: int) -> None:
+        """Take the signal."""
+
+    kill = wait = poll
+
+
+def test_rank_that_was_killed_is_reported_also_where_another_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = iter([Ended(None, None, -signal.SIGKILL), Ended(1)])
+    monkeypatch.setattr(local_launcher, "PythonProcess", lambda *_: next(ranks))
+    said: list[str] = []
+    assert local_launcher.run_ranks([], 2, {}, 0, lambda: None, said.append) == 128 + signal.SIGKILL
+    assert said == ["rank 0 was ended by SIGKILL"]

@@ -21,6 +21,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *_SCHEDULERS)
 _SECOND_GRACE_SECONDS = 5  # a rank inside a long call of C++ reacts to no signal but SIGKILL
 _FAILURE_GRACE_SECONDS = 30  # for the other ranks, once one has failed
 _POLL_SECONDS = 0.05
+_RELEASE_SECONDS = 0.5  # a killed rank ends once its memory is free; others may notice the lost connection before that
 _STORE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
@@ -168,6 +169,7 @@ def _wait(ranks: RankProcesses, signals: _SignalForwarding) -> dict[int, int]:
     try:
         while None in (codes := ranks.codes()) and time.monotonic() < min(deadline, signals.deadline):
             if not failed and not signals.stops and (failed := _failed(codes, signals.received)):
+                failed |= _killed(ranks, signals.received)
                 ranks.terminate()
                 deadline = time.monotonic() + _FAILURE_GRACE_SECONDS
             time.sleep(_POLL_SECONDS)
@@ -175,6 +177,17 @@ def _wait(ranks: RankProcesses, signals: _SignalForwarding) -> dict[int, int]:
         if None in ranks.codes():
             ranks.kill()
     return failed or _failed(ranks.codes(), ())
+
+
+def _killed(ranks: RankProcesses, received: Sequence[int]) -> dict[int, int]:
+    """Wait a moment for a rank that was killed, the cause of what others failed of; return its exit code, if any."""
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while True:
+        codes = ranks.codes()
+        killed = {rank: code for rank, code in _failed(codes, received).items() if code < 0}
+        if killed or None not in codes or time.monotonic() > deadline:
+            return killed
+        time.sleep(_POLL_SECONDS)
 
 
 def _failed(codes: Sequence[int | None], received: Sequence[int]) -> dict[int, int]:
