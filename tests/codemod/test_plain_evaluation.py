@@ -284,3 +284,49 @@ def test_a_loader_that_its_function_gives_to_training_alone_is_not_for_review(
     report = run(tmp_path, train=HEADER + ROUNDS.replace("KEPT", kept))
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any("make loaders for evaluation" in message for message in found) is is_reviewed
+
+
+SEARCH = """
+def evaluate(model, loader):
+    total = 0.0
+    with torch.no_grad():
+        for x, y in loader:
+            total += F.mse_loss(model(x), y).item()
+    return total / len(loader)
+
+
+def train(model, loader, other, optimizer, search):
+    for x, y in loader:
+        TRAIN
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+loader, other = DataLoader(data, batch_size=4), DataLoader(data, batch_size=4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+search = torch.optim.SGD(model.fc.parameters(), lr=0.01)
+for epoch in range(2):
+    train(model, loader, other, optimizer, search)
+    print(evaluate(model, EVALUATED))
+"""
+DRAW = """\
+a, b = next(iter(other))
+        search.zero_grad()
+        F.mse_loss(model(a), b).backward()
+        search.step()"""
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluated", "is_reviewed"),
+    [("pass", "loader", True), ("pass", "other", False), (DRAW, "other", True), (DRAW, "DataLoader(data)", False)],
+)
+def test_a_loader_that_trains_and_evaluates_is_for_review(
+    train: str, evaluated: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = SEARCH.replace("TRAIN", train).replace("EVALUATED", evaluated)
+    report = run(tmp_path, train=HEADER + text)
+    found = [(finding.code, finding.message) for _, finding in report.findings(Severity.REVIEW)]
+    message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
+    assert found == [("DSM612", message)] * is_reviewed

@@ -30,28 +30,28 @@ def share_statistics(
         for loop in file.nodes(cst.For):
             if common.holds(loop.body) or not values.are_shares(loaders_of(loop.iter, file, flow)):
                 continue
-            if _uses(modules, loop.body, file, flow):
+            if uses(modules, loop.body, file, flow):
                 continue
-            if _sums_up(loop, file):
+            if sums_up(loop, file):
                 message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
                 advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
                 yield Note(Code.PLAIN_AGREEMENT, file, loop, message, advice)
 
 
-def _uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
+def uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
     """Return whether a call in some code, or in what it calls, is of one of these modules, or has one as argument."""
     calls: list[cst.Call] = file.nodes(cst.Call, below=body)
     used = [part for call in calls for part in (call.func, *(arg.value for arg in call.args))]
     if any(flow.values(part, file) & modules for part in used):
         return True
     return depth > 0 and any(
-        _uses(modules, flow.node(function), flow.file(function), flow, depth - 1)
+        uses(modules, flow.node(function), flow.file(function), flow, depth - 1)
         for call in calls
         for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
     )
 
 
-def _sums_up(loop: cst.For, file: SourceFile) -> bool:
+def sums_up(loop: cst.For, file: SourceFile) -> bool:
     """Return whether a loop adds something that is made of its batches to what was before."""
     names = set(names_in(loop.target))
     for line in file.nodes(cst.Assign, below=loop.body):

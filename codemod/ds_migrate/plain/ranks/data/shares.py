@@ -9,6 +9,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
 from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
+from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
 from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
@@ -68,6 +69,7 @@ def share_data(
         if are_mixed(node, file, plan.facts.flow)
         for v in loaders_of(node, file, plan.facts.flow)
     }
+    divided_whole = set[int]()
     for file, maker in makers:
         if items_ignore_index(maker, file, plan.facts.flow):
             message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
@@ -93,4 +95,8 @@ def share_data(
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
+        else:
+            divided_whole.add(id(maker))
         converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
+    for note in evaluated_shares(divided_whole, files, plan.facts) if is_of_one_process else ():
+        review(note)

@@ -1,0 +1,51 @@
+"""Loops that evaluate what a loader gives that trains too: each rank evaluates its share alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.share_statistics import sums_up, uses
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.source import SourceFile
+
+
+def evaluated_shares(makers: Collection[int], files: list[SourceFile], facts: LoopFacts) -> Iterator[Note]:
+    """Yield a note for each loop that sums up what a trained model gives for a share, and trains nothing.
+
+    Args:
+        makers: the calls whose loaders are divided, by identity.
+    """
+    modules = frozenset(value for site in facts.sites for value in site.of)
+    training = _training(facts) if makers else set()
+    for file in files if makers else ():
+        for loop in file.nodes(cst.For):
+            if not any(id(facts.flow.node(v)) in makers for v in loaders_of(loop.iter, file, facts.flow)):
+                continue
+            if any(id(part) in training for part in walk(loop.body)) or not sums_up(loop, file):
+                continue
+            if uses(modules, loop.body, file, facts.flow):
+                message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
+                advice = "loop over a separate loader of all data here, or reduce the metrics over ranks"
+                yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
+
+
+def _training(facts: LoopFacts) -> set[int]:
+    """Return the backward passes and steps, and the calls that lead to one, by identity."""
+    places = (*facts.operations.steps, *facts.operations.backwards)
+    found = {id(place.node) for place in places}
+    functions = [place.function for place in places if place.function is not None]
+    seen = {id(function) for function in functions}
+    for function in functions:  # grows: the functions around the calls
+        for file, call in facts.callers.of(function):
+            found.add(id(call))
+            caller = file.function(call)
+            if caller is not None and id(caller) not in seen:
+                seen.add(id(caller))
+                functions.append(caller)
+    return found
