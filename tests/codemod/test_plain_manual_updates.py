@@ -51,11 +51,35 @@ def test_a_loop_without_backward_and_step_is_named(text: str, line: int, message
         "for g, d in zip(model.parameters(), ema.parameters()):\n    d.data.copy_(g.data)\nx.grad\n",
         "loss.backward()\nwith torch.no_grad():\n    x -= eps * x.grad.sign()\n",
         "for p in model.parameters():\n    total += p.grad.norm()\n",
-        "class Own(torch.optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\n",
+        "class Own(torch.optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\nloss.backward()\n",
+        "loss.backward()\nfor x in inputs:\n    x.data += eps * x.grad.sign()\n",
     ],
 )
 def test_averages_attacks_and_optimizers_are_no_training_loops(text: str, tmp_path: Path) -> None:
     assert not run(tmp_path, train=f"import torch\n{text}").files
+
+
+STEPS = "for p in {}:\n            p -= 0.1 * p.grad\n            p.grad = None"
+SGD = f"""\
+class SGD:
+    def __init__(self, params):
+        self.params = list(params)
+
+    def step(self):
+        {STEPS.format("self.params")}
+
+
+"""
+
+
+def test_an_optimizer_that_is_no_optimizer_of_torch_is_named(tmp_path: Path) -> None:
+    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "SGD(model.parameters())")
+    assert blocked(tmp_path, HEADER + SGD + loop) == [(Code.PLAIN_GRADIENTS, BY_HAND)]
+
+
+def test_a_function_that_steps_the_parameters_it_gets_is_named(tmp_path: Path) -> None:
+    step = f"def sgd(params):\n    with torch.no_grad():\n        {STEPS.format('params')}\n\n\n"
+    assert blocked(tmp_path, f"import torch\n{step}loss.backward()\nsgd([w, b])\n") == [(Code.PLAIN_GRADIENTS, BY_HAND)]
 
 
 def test_a_step_by_hand_inside_of_a_loop_that_converts_stays(tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
     if tree is None:
         return None
     loop = f"the loop of {path.stem}"
-    updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)
     called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)
+    if updated is None and "backward" in called:
+        updated = next(_own_steps(tree), None)
     if updated is not None:
         finding = Finding(
             Code.PLAIN_GRADIENTS, Severity.BLOCKED, updated.lineno,
@@ -57,6 +59,29 @@ def _updates(tree: ast.Module) -> Iterator[ast.stmt]:
     for block in ast.walk(tree):
         if isinstance(block, ast.With) and any("no_grad" in _names(item.context_expr) for item in block.items):
             yield from (s for s in block.body if isinstance(s, ast.AugAssign) and _descends(s))
+
+
+def _own_steps(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of loops over any tensors that move each by its gradient, outside of optimizers of torch."""
+    optimizers = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_optimizer(node))
+    left = {node for owner in optimizers for node in ast.walk(owner)}
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop not in left:
+            own = {loop.target.id}
+            statements = (s for line in loop.body for s in ast.walk(line) if isinstance(s, ast.stmt))
+            yield from (s for s in statements if _moves(s, own, set()) and _reads_gradient_of(s, own))
+
+
+def _is_optimizer(owner: ast.ClassDef) -> bool:
+    """Return whether a class is an optimizer of torch, by the names of its bases or by its parameter groups."""
+    bases = {name.lower() for base in owner.bases for name in _names(base)}
+    return any("optim" in base for base in bases) or "param_groups" in _names(owner)
+
+
+def _reads_gradient_of(statement: ast.stmt, own: set[str]) -> bool:
+    """Return whether a statement reads the gradient of one of these names."""
+    gradients = (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return any(_is_of(gradient.value, own) for gradient in gradients)
 
 
 def _gradients(loop: ast.For) -> set[str]:
