@@ -51,7 +51,7 @@ def test_a_loop_without_backward_and_step_is_named(text: str, line: int, message
         "for g, d in zip(model.parameters(), ema.parameters()):\n    d.data.copy_(g.data)\nx.grad\n",
         "loss.backward()\nwith torch.no_grad():\n    x -= eps * x.grad.sign()\n",
         "for p in model.parameters():\n    total += p.grad.norm()\n",
-        "class Own(torch.optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\nloss.backward()\n",
+        "class Own(optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\nx.backward()",
         "loss.backward()\nfor x in inputs:\n    x.data += eps * x.grad.sign()\n",
     ],
 )
