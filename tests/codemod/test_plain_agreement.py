@@ -199,6 +199,34 @@ def test_weights_that_a_batch_sets_are_the_mean_of_the_ranks(tmp_path: Path) -> 
     assert "        if self.done == 0:\n" in text
 
 
+_NOT_OF_ALL = "weights are set by the mean of what each share gives: of the whole batch it may be another number"
+
+
+@pytest.mark.parametrize(
+    ("write", "is_mean"),
+    [
+        ("self.shift.data.copy_(-2 * torch.mean(x.abs().view(4, -1), 0))", True),
+        ("m = x.mean(0).unsqueeze(0)\n        self.shift.data.copy_(m.squeeze(0) - 1)", True),
+        ("self.shift.data.copy_(1 / (x.std(0) + 1e-6))", False),
+        ("m = x.mean(0)\n        self.shift.data.copy_(((x - m) ** 2).mean(0))", False),
+        ("m = x.mean(0)\n        m /= x.std()\n        self.shift.data.copy_(m)", False),
+        ("x -= x.mean(0)\n        self.shift.data.copy_((x ** 2).mean(0))", False),
+        ("self.shift.data.copy_(x.mean(0).log())", False),
+        ("self.shift.data.copy_(x.sum(0))", False),
+        ("self.shift = nn.Parameter(x.mean(0))", True),
+        ("self.shift = nn.Parameter(x.std(0))", False),
+        ("self.shift.data = x.mean(0) / x.mean()", False),
+    ],
+)
+def test_weights_that_are_no_means_of_a_batch_are_for_review(write: str, is_mean: bool, tmp_path: Path) -> None:
+    norm = ACT_NORM.replace("self.shift.data.copy_(-x.mean(0))\n        self.seen.copy_(x.mean(0))", write)
+    report = run(tmp_path, train=HEADER + EPOCHS.format(setup=norm, before="pass", after="pass"))
+    after = (report.files[0].after or b"").decode()
+    assert "mean_over_ranks(" in after and "mean_over_ranks(nn" not in after
+    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
+    assert found == [("DSM616", _NOT_OF_ALL)] * (not is_mean)
+
+
 CODEBOOK = """\
 class Codebook(nn.Module):
     def __init__(self):

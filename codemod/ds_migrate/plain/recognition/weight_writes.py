@@ -51,6 +51,8 @@ class WeightWrites:
                 yield Write(call, tuple(arg.value for arg in given) if is_weight else ())
         for node in file.nodes(cst.Assign, cst.AugAssign):
             for target in targets(node):
+                if isinstance(target, cst.Attribute):
+                    yield from _made_anew(node, file)
                 if not self._is_written(target, isinstance(node, cst.AugAssign), file):
                     continue
                 if _is_gradient(target) or (isinstance(target, cst.Attribute) and target.attr.value != "data"):
@@ -135,6 +137,15 @@ class WeightWrites:
 
     def _values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         return self._flow.values(node, file)
+
+
+def _made_anew(node: cst.Assign | cst.AugAssign, file: SourceFile) -> Iterator[Write]:
+    """Yield the making of a parameter outside of ``__init__``, as of the first batch."""
+    function, made = file.function(node), node.value
+    if function is None or function.name.value == "__init__":
+        return
+    if isinstance(made, cst.Call) and last_name(made.func) == "Parameter" and made.args:
+        yield Write(node, (made.args[0].value,))
 
 
 def _is_gradient(node: cst.CSTNode) -> bool:

@@ -20,6 +20,7 @@ from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
+from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
@@ -61,6 +62,7 @@ def agree(
     modules = frozenset(v for site in plan.facts.sites for v in site.of)
     values = RankValues(flow, loaders, modules)
     writes = WeightWrites(flow)
+    means = ShareMeans(flow, values)
     common = CommonOperations(plan, values, writes)
     lone = LoneRanks(flow, plan.facts.callers)
     numbers = AgreedNumbers(plan, values, runtime, converted, review)
@@ -102,7 +104,7 @@ def agree(
         for write in writes.of(file):
             parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
             if parted and counts(write.node, file) and can_agree(write.node, file):
-                _agree_on_write(write, file, values, runtime, converted, review)
+                _agree_on_write(write, file, values, means, runtime, converted, review)
     for note in share_statistics(plan, files, values, common):
         review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
@@ -120,7 +122,13 @@ def _concerns(
 
 
 def _agree_on_write(
-    write: Write, file: SourceFile, values: RankValues, runtime: RuntimeNames, converted: Converted, review: Review
+    write: Write,
+    file: SourceFile,
+    values: RankValues,
+    means: ShareMeans,
+    runtime: RuntimeNames,
+    converted: Converted,
+    review: Review,
 ) -> None:
     if any(values.differs(index, file) for index in write.indices):
         message = "each rank may set other weights here, by its share of the data"
@@ -130,7 +138,11 @@ def _agree_on_write(
     found = [value for value in write.values if values.differs(value, file)]
     for value in found:
         wrap(file, value, runtime.name(file, _MEAN))
-    if found:
+    if not all(means.is_mean(value, file) for value in found):
+        message = "weights are set by the mean of what each share gives: of the whole batch it may be another number"
+        advice = "make it of means over ranks: a standard deviation of those of x and of x ** 2"
+        review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
+    elif found:
         message = "weights are set by the mean over ranks: their shares of the data differ"
         converted(Code.PLAIN_AGREEMENT, file, write.node, message)
 
