@@ -171,3 +171,22 @@ def test_keyword_arguments_that_a_call_gives_to_backward_are_refused(old: str, n
 def test_the_optimizer_of_a_partial_stays_in_the_program(tmp_path: Path) -> None:
     after = convert(tmp_path, body(PARTIAL), Options(plain=True, optimizer_in_config=True))
     assert "    optimizer = make_optimizer(model.parameters())\n" in after and '"optimizer": {' not in after
+
+
+def test_a_lambda_that_gives_parameters_to_an_optimizer_makes_it(tmp_path: Path) -> None:
+    text = PARTIAL.replace("partial(torch.optim.AdamW, lr=0.1)", "lambda params: torch.optim.AdamW(params, lr=0.1)")
+    after = convert(tmp_path, body(text))
+    assert "        engine.step()\n" in after and "optimizer = make_optimizer(model.parameters())\n" in after
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "lambda params: torch.optim.AdamW(list(params)[:1], lr=0.1)",
+        "lambda params, lr=0.1: torch.optim.AdamW(params, lr)",
+        "lambda params: torch.optim.AdamW(params, foreach=len(list(params)) > 1)",
+    ],
+)
+def test_a_lambda_that_does_more_than_that_is_not_followed(other: str, tmp_path: Path) -> None:
+    found = blocked(tmp_path, body(PARTIAL.replace("partial(torch.optim.AdamW, lr=0.1)", other)))
+    assert found == [("DSM650", "cannot determine which optimizer optimizer.step() moves")]

@@ -14,7 +14,7 @@ from ds_migrate.plain.dataflow.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
 from ds_migrate.plain.dataflow.looked_up_names import LookedUpNames
 from ds_migrate.plain.dataflow.mappings import is_mapping_call
-from ds_migrate.plain.dataflow.partial_calls import called_by_partial
+from ds_migrate.plain.dataflow.partial_calls import LAMBDA, as_partial, called_by_partial
 from ds_migrate.plain.dataflow.registries import Registries
 from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.scopes import Scopes
@@ -91,6 +91,8 @@ class Expressions:
             return self.values(node.body, file) | self.values(node.orelse, file)
         if type(node) is cst.BooleanOperation:
             return self.values(node.left, file) | self.values(node.right, file)
+        if type(node) is cst.Lambda and as_partial(node) is not None:
+            return frozenset({self.variables.make(Kind.OBJECT, node, file, LAMBDA)})
         if type(node) is cst.NamedExpr:
             return self.values(node.value, file)
         if type(node) is cst.BinaryOperation and isinstance(node.operator, cst.Add):
