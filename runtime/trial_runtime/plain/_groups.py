@@ -27,7 +27,8 @@ def keep_empty_groups() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _kept(given: Mapping[str, Any]) -> Iterator[None]:
-    optimizer, config = given.get("optimizer"), given.get("config")
+    optimizer: Any = given.get("optimizer")
+    config = given.get("config")
     groups = list(getattr(optimizer, "param_groups", ()))
     if all(group["params"] for group in groups):
         yield
@@ -46,7 +47,7 @@ def _kept(given: Mapping[str, Any]) -> Iterator[None]:
             "ZeRO has taken groups without parameters out of the optimizer, which changes the index of those behind: "
             "give the engine ZeRO stage 0, or leave such groups out"
         )
-    optimizer.param_groups[:] = groups  # type: ignore[union-attr]
+    optimizer.param_groups[:] = groups
 
 
 def _are_same(found: list[Any], held: list[Any]) -> bool:
