@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.files.prefilter import may_hold_loop
-from ds_migrate.plain.recognition.library_scalers import with_own_scaler
+from ds_migrate.plain.recognition.libraries.library_scalers import with_own_scaler
 from plain_loops import HEADER, LOOP, body, convert, run
 
 TIMM = """

@@ -10,19 +10,19 @@ from pathlib import Path
 from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.files_beside import files_used
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parsed_files import ParsedFiles
 from ds_migrate.plain.part_editing import PartEditing
 from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
 from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
 from ds_migrate.plain.program_results import ProgramResults
-from ds_migrate.plain.recognition.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.facts import Step
-from ds_migrate.plain.recognition.library_scalers import with_own_scaler
-from ds_migrate.plain.recognition.operations import find_operations
+from ds_migrate.plain.recognition.libraries.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
+from ds_migrate.plain.recognition.libraries.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.refusals import find_refusals
+from ds_migrate.plain.recognition.steps.operations import find_operations
 from ds_migrate.plain.results import part_results
 from ds_migrate.plain.shared_models import merge_sharing
 from ds_migrate.project.control_comments import Comments

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.files_beside import files_beside, files_used
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts import Part
 from ds_migrate.plain.recognition.facts import Place, Refusal

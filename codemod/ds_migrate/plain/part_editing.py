@@ -10,18 +10,18 @@ import libcst as cst
 from ds_migrate.conversion.output_check import check
 from ds_migrate.findings import Severity
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.files_beside import files_used
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.loops_beside import review_loops_beside
 from ds_migrate.plain.parts import Part
-from ds_migrate.plain.recognition.apex_branches import RAISED
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Step
-from ds_migrate.plain.recognition.library_scalers import OWN_SCALER
+from ds_migrate.plain.recognition.libraries.apex_branches import RAISED
+from ds_migrate.plain.recognition.libraries.library_scalers import OWN_SCALER
 from ds_migrate.plain.results import loop_name, written_configs
 from ds_migrate.plain.undecided_calls import review_undecided
 from ds_migrate.rules.codes import Code

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.files_beside import files_used
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.creation.sites import find_sites
 from ds_migrate.plain.recognition.facts import Operations, Place, Refusal, Site, Step, optimizers_of
-from ds_migrate.plain.recognition.sites import find_sites
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 

@@ -15,8 +15,8 @@ from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
 from ds_migrate.plain.program import Program, find_programs
 from ds_migrate.plain.program_results import ProgramResults, differ, shared_results
-from ds_migrate.plain.recognition.frameworks import framework_script
-from ds_migrate.plain.recognition.manual_updates import manual_update_script
+from ds_migrate.plain.recognition.libraries.frameworks import framework_script
+from ds_migrate.plain.recognition.steps.manual_updates import manual_update_script
 from ds_migrate.plain.results import merge_notes
 from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.recognition import unreadable

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.dead_branches import is_dead
-from ds_migrate.plain.dataflow.files_beside import files_beside
+from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
+from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_conditions import asks_for_name
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts import Part
 from ds_migrate.plain.recognition.facts import Backward, Place
-from ds_migrate.plain.recognition.operations import is_of_wrapper
+from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.copies import Copies
+from ds_migrate.plain.dataflow.calls.given_parameters import are_parameters
+from ds_migrate.plain.dataflow.calls.partial_calls import LAMBDA, as_partial, called_by_partial
+from ds_migrate.plain.dataflow.calls.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.classes import Classes
-from ds_migrate.plain.dataflow.container_items import ContainerItems
-from ds_migrate.plain.dataflow.copies import Copies
-from ds_migrate.plain.dataflow.factories import Factories, Factory
-from ds_migrate.plain.dataflow.given_parameters import are_parameters
-from ds_migrate.plain.dataflow.imported_modules import ImportedModules, leading_text
-from ds_migrate.plain.dataflow.looked_up_names import LookedUpNames
-from ds_migrate.plain.dataflow.mappings import is_mapping_call
-from ds_migrate.plain.dataflow.partial_calls import LAMBDA, as_partial, called_by_partial
-from ds_migrate.plain.dataflow.registries import Registries
-from ds_migrate.plain.dataflow.returned_parameters import ParameterReturn
+from ds_migrate.plain.dataflow.containers.container_items import ContainerItems
+from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.lookup.factories import Factories, Factory
+from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules, leading_text
+from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
+from ds_migrate.plain.dataflow.lookup.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import (
     FLUENT,

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.arguments import Arguments
-from ds_migrate.plain.dataflow.definitions import Definitions, Resolve
+from ds_migrate.plain.dataflow.calls.arguments import Arguments
+from ds_migrate.plain.dataflow.calls.separation import separable_functions
 from ds_migrate.plain.dataflow.expressions import RESULTS_OF_UNKNOWN, UNKNOWN, Expressions
-from ds_migrate.plain.dataflow.imported_modules import ImportedModules
-from ds_migrate.plain.dataflow.registries import Registries
+from ds_migrate.plain.dataflow.lookup.definitions import Definitions, Resolve
+from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules
+from ds_migrate.plain.dataflow.lookup.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.plain.dataflow.separation import separable_functions
 from ds_migrate.plain.dataflow.statements import Statements
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner
 from ds_migrate.plain.dataflow.variables import Variables

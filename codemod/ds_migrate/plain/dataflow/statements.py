@@ -7,12 +7,12 @@ from functools import partial
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.arguments import Arguments
-from ds_migrate.plain.dataflow.container_items import appended, item_name
+from ds_migrate.plain.dataflow.calls.arguments import Arguments
+from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
+from ds_migrate.plain.dataflow.containers.iteration import taken_from
+from ds_migrate.plain.dataflow.containers.mappings import keyword_items
+from ds_migrate.plain.dataflow.containers.records import fields_set_by
 from ds_migrate.plain.dataflow.expressions import Expressions
-from ds_migrate.plain.dataflow.iteration import taken_from
-from ds_migrate.plain.dataflow.mappings import keyword_items
-from ds_migrate.plain.dataflow.records import fields_set_by
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile

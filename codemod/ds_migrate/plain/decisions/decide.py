@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from ds_migrate.plain.decisions.accumulation import decide_accumulation
-from ds_migrate.plain.decisions.backward_passes import assign_backwards, name_steps
-from ds_migrate.plain.decisions.clipping import decide_clipping
-from ds_migrate.plain.decisions.distributed import decide_no_sync
-from ds_migrate.plain.decisions.engine_names import EngineNames
-from ds_migrate.plain.decisions.engine_overlap import decide_overlap
-from ds_migrate.plain.decisions.engines import decide_engines
-from ds_migrate.plain.decisions.forward_passes import decide_forwards
-from ds_migrate.plain.decisions.gradient_changes import decide_changes
-from ds_migrate.plain.decisions.gradient_clearing import decide_clearing, follow_all
-from ds_migrate.plain.decisions.loss_scaling import decide_scaling
-from ds_migrate.plain.decisions.optional_engines import refuse_optional
+from ds_migrate.plain.decisions.engines.engine_overlap import decide_overlap
+from ds_migrate.plain.decisions.engines.optional_engines import refuse_optional
+from ds_migrate.plain.decisions.engines.program_engines import decide_engines
+from ds_migrate.plain.decisions.gradients.accumulation import decide_accumulation
+from ds_migrate.plain.decisions.gradients.clipping import decide_clipping
+from ds_migrate.plain.decisions.gradients.gradient_changes import decide_changes
+from ds_migrate.plain.decisions.gradients.gradient_clearing import decide_clearing, follow_all
+from ds_migrate.plain.decisions.naming.engine_names import EngineNames
+from ds_migrate.plain.decisions.passes.backward_passes import assign_backwards, name_steps
+from ds_migrate.plain.decisions.passes.distributed import decide_no_sync
+from ds_migrate.plain.decisions.passes.forward_passes import decide_forwards
+from ds_migrate.plain.decisions.passes.repeated_backward import review_repeated
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.decisions.repeated_backward import review_repeated
+from ds_migrate.plain.decisions.scaling.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
 from ds_migrate.plain.recognition.facts import LoopFacts
 

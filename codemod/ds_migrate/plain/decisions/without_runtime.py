@@ -8,11 +8,11 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind
-from ds_migrate.plain.decisions.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.facts import Refusal, Site
-from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
-from ds_migrate.plain.recognition.module_use import uses_all_parameters
+from ds_migrate.plain.recognition.parameters.module_use import uses_all_parameters
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, has_star, number
 from ds_migrate.syntax.source import SourceFile

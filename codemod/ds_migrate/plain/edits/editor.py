@@ -9,10 +9,10 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.dataflow.calls import is_called
-from ds_migrate.plain.dataflow.files_beside import files_beside
+from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.decisions.engine_copies import copied_engines
+from ds_migrate.plain.decisions.engines.engine_copies import copied_engines
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls

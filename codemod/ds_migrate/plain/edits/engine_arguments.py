@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.engine_names import Passed
+from ds_migrate.plain.decisions.naming.engine_names import Passed
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.rules.codes import Code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.averaging import distinct
-from ds_migrate.plain.decisions.checkpoints import HELPERS
+from ds_migrate.plain.decisions.engines.checkpoints import HELPERS
+from ds_migrate.plain.decisions.gradients.averaging import distinct
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
 from ds_migrate.plain.edits.engine_creation import use_scaler
 from ds_migrate.plain.edits.removal import remove_call

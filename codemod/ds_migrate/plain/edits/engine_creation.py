@@ -7,8 +7,8 @@ from textwrap import indent
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.distributed import broadcasts_buffers
-from ds_migrate.plain.decisions.optional_engines import may_be_none
+from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
+from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.engine_config import dict_lines, divide
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

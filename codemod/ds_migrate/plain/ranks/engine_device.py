@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.decisions.optional_engines import may_be_none
+from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import dotted_names
 from ds_migrate.syntax.source import SourceFile

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note

@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values, Variable
 from ds_migrate.rules.codes import Code

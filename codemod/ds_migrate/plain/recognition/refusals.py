@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers, is_called
+from ds_migrate.plain.dataflow.calls.callers import Callers, is_called
+from ds_migrate.plain.dataflow.calls.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
-from ds_migrate.plain.recognition.frameworks import framework_of, message_of
+from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
 from ds_migrate.plain.recognition.several_devices import several_devices
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, has_star, parameters

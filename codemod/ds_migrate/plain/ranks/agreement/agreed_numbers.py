@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.mappings import display_items
+from ds_migrate.plain.dataflow.containers.mappings import display_items
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review

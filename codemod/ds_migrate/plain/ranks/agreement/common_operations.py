@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.program_exits import is_exit
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.recognition.loaders import loaders_of
-from ds_migrate.plain.recognition.weight_writes import WeightWrites
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
+from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import code, targets, walk
 from ds_migrate.syntax.source import SourceFile

@@ -13,7 +13,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
@@ -23,8 +23,8 @@ from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations,
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
-from ds_migrate.plain.recognition.loaders import can_be_sharded, training_loaders
-from ds_migrate.plain.recognition.weight_writes import WeightWrites, Write
+from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile

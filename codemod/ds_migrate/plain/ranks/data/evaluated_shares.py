@@ -8,8 +8,8 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.share_statistics import sums_up, uses
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.plain.recognition.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.source import SourceFile

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.recognition.loaders import loaders_of
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import children, dotted, number, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 

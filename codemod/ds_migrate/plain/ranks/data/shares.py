@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ds_migrate.plain.dataflow.calls import is_called
+from ds_migrate.plain.dataflow.calls.callers import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -12,9 +12,9 @@ from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
-from ds_migrate.plain.recognition.loader_names import may_evaluate, names_of
-from ds_migrate.plain.recognition.loader_uses import only_trains
-from ds_migrate.plain.recognition.loaders import (
+from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
+from ds_migrate.plain.recognition.batches.loader_uses import only_trains
+from ds_migrate.plain.recognition.batches.loaders import (
     are_mixed,
     can_be_sharded,
     items_ignore_index,
@@ -22,8 +22,8 @@ from ds_migrate.plain.recognition.loaders import (
     sources_of,
     training_loaders,
 )  # fmt: skip
-from ds_migrate.plain.recognition.own_shares import divides_itself
-from ds_migrate.plain.recognition.phases import training_phase
+from ds_migrate.plain.recognition.batches.own_shares import divides_itself
+from ds_migrate.plain.recognition.batches.phases import training_phase
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 

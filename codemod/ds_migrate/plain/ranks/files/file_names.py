@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import called_name, parameters, set_values
 from ds_migrate.syntax.one_line import expression_text

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import are_exclusive
-from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.calls.callers import are_exclusive
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import FileNames
 from ds_migrate.plain.ranks.files.looks import first_look, path_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import Callers
-from ds_migrate.plain.dataflow.program_exits import is_exit
-from ds_migrate.plain.dataflow.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.branches.program_exits import is_exit
+from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide

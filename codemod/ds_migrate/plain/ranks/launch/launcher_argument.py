@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls import is_called
-from ds_migrate.plain.dataflow.files_beside import files_used
+from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

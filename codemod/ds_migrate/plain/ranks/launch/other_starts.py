@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.spawning import started
+from ds_migrate.plain.dataflow.calls.spawning import started
 from ds_migrate.plain.ranks.launch.beginnings import asks_for_main, first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.source import SourceFile

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.spawning import SPAWN, started
+from ds_migrate.plain.dataflow.calls.spawning import SPAWN, started
 from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call

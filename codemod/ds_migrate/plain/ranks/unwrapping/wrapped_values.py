@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.blocks import block_path
-from ds_migrate.plain.dataflow.mappings import display_items, literal_index
+from ds_migrate.plain.dataflow.branches.blocks import block_path
+from ds_migrate.plain.dataflow.containers.mappings import display_items, literal_index
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, of_kind

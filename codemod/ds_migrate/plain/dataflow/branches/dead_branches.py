@@ -1,0 +1,135 @@
+"""Branches that do not run: in any call of a function, or in one with certain arguments."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
+from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
+from ds_migrate.syntax.source import SourceFile
+
+_CONSTANTS = ("True", "False", "None")
+
+
+def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+    """Return whether a node is in a branch for a parameter that is None in every call of its function.
+
+    So is what handles an import that does not fail.
+    """
+    if is_fallback(node, file):
+        return True
+    inner = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.If) and inner is outer.body:
+            name = _wanted(outer.test)
+            if name is not None and _is_always_none(name, file, flow, callers):
+                return True
+        inner = outer
+    return False
+
+
+def leaves_out(
+    call: cst.Call, caller: SourceFile, function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile, flow: Flow
+) -> bool:
+    """Return whether literal arguments of a call, as ``train=False``, keep a node in the function from running.
+
+    So do those of the call that made the function, which is defined in another one: ``get_step_fn(train=False)``.
+    """
+    inner = node
+    for outer in file.ancestors(node):
+        if outer is function:
+            return False
+        if isinstance(outer, cst.If) and inner is not outer.test:
+            holds = _holds_in(outer.test, call, caller, function, file, flow)
+            if holds is not None and holds is (inner is not outer.body):
+                return True
+        inner = outer
+    return False
+
+
+def _holds_in(
+    test: cst.BaseExpression,
+    call: cst.Call,
+    caller: SourceFile,
+    function: cst.FunctionDef,
+    file: SourceFile,
+    flow: Flow,
+) -> bool | None:
+    """Return whether a condition on one parameter holds in a call; None where that is unknown."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        inner = _holds_in(test.expression, call, caller, function, file, flow)
+        return None if inner is None else not inner
+    wanted, is_equal = "True", True
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        (target,) = test.comparisons
+        if not isinstance(target.operator, (cst.Equal, cst.Is, cst.IsNot, cst.NotEqual)):
+            return None
+        is_equal = isinstance(target.operator, (cst.Equal, cst.Is))
+        test, wanted = test.left, _constant(target.comparator)
+    scope = flow.scopes(file).owner(test.value, test) if isinstance(test, cst.Name) else function
+    if scope is not function and isinstance(scope, cst.FunctionDef):
+        made = _maker_of(call.func, scope, caller, flow)
+        if made is None:
+            return None
+        call, function = made, scope
+    parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
+    if parameter is None or file.values_of({parameter.name.value}, function):
+        return None
+    arg = flow.given(call, function, parameter.name.value, caller)
+    value = parameter.default if arg is None else arg.value
+    held = _constant(value) if value is not None and not (arg is not None and arg.star) else ""
+    if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):
+        return None
+    return (held == wanted) is is_equal
+
+
+def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.Call | None:
+    """Return the one call of a function that returned what a name holds; None where it may hold something else."""
+    if not isinstance(callee, cst.Name):
+        return None
+    assigned = [
+        value
+        for node in flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
+        for target, value in set_values(node)
+        if dotted(target) == callee.value
+    ]
+    made = assigned[0] if len(assigned) == 1 else None
+    is_made = isinstance(made, cst.Call) and any(v.key == id(function) for v in flow.values(made.func, file))
+    return made if isinstance(made, cst.Call) and is_made else None
+
+
+def _constant(node: cst.BaseExpression) -> str:
+    """Return the spelling of one of Python's constants, or of a string; "" for what is none of them."""
+    if isinstance(node, cst.SimpleString):
+        return repr(node.evaluated_value)
+    name = dotted(node) or ""
+    return name if name in _CONSTANTS else ""
+
+
+def _wanted(test: cst.BaseExpression) -> cst.Name | None:
+    """Return the name that a test needs not to be None."""
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        (target,) = test.comparisons
+        if isinstance(target.operator, cst.IsNot) and dotted(target.comparator) == "None":
+            test = test.left
+    return test if isinstance(test, cst.Name) else None
+
+
+def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+    function = flow.scopes(file).owner(name.value, name)
+    if not isinstance(function, cst.FunctionDef) or flow.values(name, file):
+        return False
+    parameter = next((p for p in parameters(function) if p.name.value == name.value), None)
+    if parameter is None or dotted(parameter.default) != "None":
+        return False
+    bound = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName, below=function)
+    if any(dotted(t) == name.value for n in bound for t in (*targets(n), getattr(n, "target", None))):
+        return False
+    calls = callers.of(function)
+    return bool(calls) and all(_gives_none(flow.given(call, function, name.value, at)) for at, call in calls)
+
+
+def _gives_none(arg: cst.Arg | None) -> bool:
+    return arg is None or (not arg.star and dotted(arg.value) == "None")

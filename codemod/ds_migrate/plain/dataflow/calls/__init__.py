@@ -1,0 +1,1 @@
+"""The calls of functions: their arguments, and the values that each call makes."""

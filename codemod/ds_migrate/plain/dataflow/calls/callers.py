@@ -1,0 +1,173 @@
+"""The calls of a program's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import combinations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.spawning import started
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.syntax.branches import parting, upwards
+from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.source import SourceFile
+
+_REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
+
+
+class Callers:
+    """The calls of each function of a program; one that starts it in another process is one of them."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
+        self._leading: dict[int, set[int]] = {}
+        for file in flow.files.values():
+            for call in file.nodes(cst.Call):
+                callees = flow.values(call.func, file)
+                target = started(call, callees)
+                if target is not None:
+                    callees = flow.values(target, file)
+                callees = flow.chosen_by(call, file) | (NOTHING if flow.is_of_factory(call, file) else callees)
+                for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+                    self._calls.setdefault(value.key, []).append((file, call))
+                for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):
+                    method = flow.classes.method(value.key, "__init__" if value.kind is Kind.CLASS else "__call__")
+                    if method is not None:
+                        self._calls.setdefault(method.key, []).append((file, call))
+
+    def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
+        return self._calls.get(id(function), ())
+
+    def reaches(self, key: int, function: cst.FunctionDef | None) -> bool:
+        """Return whether a function, by its identity, is another one or calls it, also through others."""
+        return function is not None and key in self._callers_of(id(function))
+
+    def reaches_without(
+        self, avoided: Collection[int], keys: Collection[int], function: cst.FunctionDef | None
+    ) -> bool:
+        """Return whether one of these functions, by identity, calls another one, through none of the avoided ones."""
+        todo = [id(function)] if function is not None and id(function) not in avoided else []
+        seen = set(todo)
+        for key in todo:
+            callers = (file.function(call) for file, call in self._calls.get(key, ()))
+            new = {id(caller) for caller in callers if caller is not None} - seen - set(avoided)
+            seen |= new
+            todo += new
+        return bool(seen & set(keys))
+
+    def files_of(self, function: cst.FunctionDef | None) -> set[int]:
+        """Return the files, by identity, from which a function is called, also through others."""
+        keys = self._callers_of(id(function)) if function is not None else set()
+        return {id(file) for key in keys for file, _ in self._calls.get(key, ())}
+
+    def leading(self, file: SourceFile, function: cst.FunctionDef | None) -> set[int]:
+        """Return the functions that lead to the lines of one, and the modules that do when they run, by identity."""
+        if function is None:
+            return {id(file.module)}
+        keys = self._callers_of(id(function))
+        calls = [place for key in keys for place in self._calls.get(key, ())]
+        return keys | {id(caller.module) for caller, call in calls if caller.function(call) is None}
+
+    def leading_to(
+        self, other: cst.FunctionDef | None, file: SourceFile, function: cst.FunctionDef | None
+    ) -> list[cst.Call]:
+        """Return the calls in a function, with None in the module's own lines, that call another, also indirectly."""
+        keys = self._callers_of(id(other)) if other is not None else ()
+        calls = [call for key in keys for caller, call in self._calls.get(key, ()) if caller is file]
+        return [call for call in calls if file.function(call) is function]
+
+    def _callers_of(self, key: int) -> set[int]:
+        """Return a function and all that call it, however indirectly, by identity."""
+        if key in self._leading:
+            return self._leading[key]
+        found, todo = {key}, [key]
+        while todo:
+            for file, call in self._calls.get(todo.pop(), ()):
+                caller = file.function(call)
+                if caller is not None and id(caller) not in found:
+                    found.add(id(caller))
+                    todo.append(id(caller))
+        self._leading[key] = found
+        return found
+
+    def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
+        """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
+        if is_repeated(file, node):
+            return True
+        function = file.function(node)
+        return function is not None and self.has_several(function)
+
+    def has_several(self, function: cst.FunctionDef) -> bool:
+        """Return whether a function has several calls, of which more than one may run."""
+        return any(
+            not (one_file is other_file and are_exclusive(one_file, one, other))
+            for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
+        )
+
+    def may_make_several(self, value: Value, flow: Flow) -> bool:
+        """Return whether the call that makes a value may make several."""
+        place, calls = (flow.file(value), flow.node(value)), flow.copies.calls(value)
+        if not calls:
+            return self.may_run_often(*place)
+        return any(is_repeated(file, node) for file, node in (place, *calls[:-1])) or self.may_run_often(*calls[-1])
+
+
+def is_called(names: Collection[str], flow: Flow) -> bool:
+    """Return whether a program calls one of these functions of a library, by their dotted names.
+
+    A call in a function that nothing names does not run: helpers are often copied whole from other projects.
+    """
+    return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
+
+
+def _called(flow: Flow) -> frozenset[str]:
+    """Return the functions of libraries that a program calls, by their dotted names."""
+    places = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
+    called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for call, file in places)
+    return frozenset(v.name for call, file, values in called if not _is_idle(call, file, flow) for v in values)
+
+
+def _is_idle(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    function = file.function(call)
+    if function is None or function.decorators:
+        return False
+    return function.name.value not in flow.once("named", lambda: _named(flow))
+
+
+def _named(flow: Flow) -> frozenset[str]:
+    """Return the names that a program uses, other than where functions are defined."""
+    names = (
+        node.value
+        for file in flow.files.values()
+        for node in file.nodes(cst.Name)
+        if not isinstance(file.parent(node), cst.FunctionDef)
+    )
+    texts = (node.raw_value for file in flow.files.values() for node in file.nodes(cst.SimpleString))
+    return frozenset((*names, *texts, "__init__", "__call__", "__enter__"))
+
+
+def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
+    """Return whether a node is in a loop, or in something else that may run several times."""
+    return any(
+        isinstance(outer, _REPEATS) and not (isinstance(outer, cst.For) and inner is outer.iter)
+        for inner, outer in upwards(file, node)
+    )
+
+
+def are_exclusive(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether two nodes are in different branches of one ``if``, outside of loops in it."""
+    condition = parting(file, one, other)
+    return condition is not None and not _is_for_each(condition, file)
+
+
+def _is_for_each(node: cst.If | cst.IfExp, file: SourceFile) -> bool:
+    """Return whether a condition depends on what a loop around it is for: each of its branches may run."""
+    asked = {part.value for part in walk(node.test) if isinstance(part, cst.Name)}
+    return any(
+        asked & set(names_in(outer.target))
+        for outer in file.ancestors(node)
+        if isinstance(outer, (cst.For, cst.CompFor))
+    )

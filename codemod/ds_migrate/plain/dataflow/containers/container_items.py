@@ -1,0 +1,71 @@
+"""The items of sequences and mappings, each of which is a variable."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.copies import Copies
+from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, deeper
+from ds_migrate.plain.dataflow.variables import Variables
+
+_APPENDED = "[append"
+
+
+class ContainerItems:
+    """The items of the containers of a program."""
+
+    def __init__(self, variables: Variables, copies: Copies, names: LookedUpNames) -> None:
+        self._variables = variables
+        self._copies = copies
+        self._names = names
+
+    def all_of(self, value: Value) -> Values:
+        """Return everything that a sequence or mapping, or the namespace of a file, may hold."""
+        if value.kind is Kind.FILE:
+            return self._names.defined_in(value, None)
+        names = [name for name in self._variables.names(value.key) if name[:1] == "["]
+        held = frozenset(v for name in names for v in self._variables.held((value.key, name)))
+        origin = self._copies.origin(value)
+        if origin is None:
+            return held
+        return held | self._copies.along(value, self.all_of(origin[0]))
+
+    def named(self, value: Value, name: str) -> Values:
+        """Return one item of a sequence or mapping, or an attribute, by its variable's name."""
+        held = self._variables.held((value.key, name))
+        origin = self._copies.origin(value)
+        if origin is None:
+            return held
+        return held | self._copies.along(value, self.named(origin[0], name))
+
+    def _grows(self, value: Value) -> bool:
+        """Return whether items of a container are not known by their index: some are appended, or made in a loop."""
+        return any(name == "[]" or name.startswith(_APPENDED) for name in self._variables.names(value.key))
+
+    def at(self, containers: Values, index: cst.BaseExpression) -> Values:
+        """Return the items of containers, or of modules and libraries, that an index may mean."""
+        found: set[Value] = set()
+        for value in containers:
+            if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
+                if isinstance(index, (cst.SimpleString, cst.Integer)) and not self._grows(value):
+                    found |= self.named(value, item_name(index))
+                else:
+                    found |= self.all_of(value)
+            elif value.kind is Kind.FILE:
+                found |= self._names.defined_in(value, index)
+            elif value.kind is Kind.EXTERNAL:
+                found |= deeper(value, f"{value.name.removesuffix('.__dict__')}.?")
+            elif value.kind in (Kind.MODULE, Kind.PART):
+                found |= deeper(value, f"{value.name}[]")
+        return frozenset(found)
+
+
+def item_name(index: cst.SimpleString | cst.Integer) -> str:
+    """Return the name of the variable that an item of a container is."""
+    return f"[{index.evaluated_value!r}]"
+
+
+def appended(node: cst.CSTNode) -> str:
+    """Return the name of the variable that an item is which a node puts into a container by an unknown index."""
+    return f"{_APPENDED} {id(node)}]"

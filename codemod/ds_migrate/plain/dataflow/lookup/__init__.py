@@ -1,0 +1,1 @@
+"""Lookup by name: definitions, imports, registries and factories."""

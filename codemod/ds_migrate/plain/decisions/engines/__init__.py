@@ -1,0 +1,1 @@
+"""The engines of a program, with their ZeRO stages and configs."""

@@ -1,0 +1,123 @@
+"""The ZeRO stage of an engine: 1 where it is exact, else 0."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.engines.checkpoints import handles_state, sharding_hazard
+from ds_migrate.plain.decisions.engines.repeated_optimizers import is_made_again
+from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.recognition.facts import Clip, Site
+from ds_migrate.syntax.nodes import code, dotted, is_literal, targets
+from ds_migrate.syntax.source import SourceFile
+
+_PRECISIONS = frozenset({"double", "half", "bfloat16", "float16", "float64", "set_default_dtype", "DoubleTensor"})
+_COMPLEX = frozenset({"cfloat", "cdouble", "complex32", "complex64", "complex128", "complex", "view_as_complex"})
+_WRITERS = frozenset({"apply", "reset_parameters", "vector_to_parameters"})
+
+
+def choose_stage(plan: ProgramPlan, site: Site) -> tuple[int, str, bool]:
+    """Return the stage, why it is no higher ("" where it is), and whether ``--zero`` asked for what is not exact."""
+    reason = _hazard(plan, site)
+    wanted = plan.facts.options.zero
+    if wanted is None:
+        return (0 if reason else 1), reason, False
+    if wanted >= 3:
+        return 0, "forward passes of the model itself need all parameters on each rank", True
+    if wanted and reason:
+        return 0, reason, True
+    return wanted, reason if wanted == 0 else "", False
+
+
+def _hazard(plan: ProgramPlan, site: Site) -> str:
+    if len(plan.facts.sites) > 1:
+        return "there are several engines"
+    if site.is_changed:
+        return "the optimizer is replaced, or gets further groups, while it trains"
+    if is_made_again(site, plan.facts):
+        return "the optimizer is made anew while its module stays"
+    if plan.has_scaler:
+        return "a GradScaler scales the loss"
+    if not plan.is_managed:
+        return "not every step() follows one backward()"
+    if plan.keeps_gradients:
+        return "gradients are used again after step()"
+    if len(site.modules) != 1 or site.is_partial or site.tensors:
+        return "the optimizer holds tensors beside modules, parts of modules, or several"
+    for file, maker in site.makers:
+        names = {v.name for v in plan.facts.flow.values(maker.func, file)}
+        if "?" in {value.name for value in site.optimizers}:
+            return "the optimizer's class is known only at run time"
+        if not names <= ELEMENTWISE_OPTIMIZERS:
+            return "the optimizer is none of torch's elementwise ones"
+        if "torch.optim.Adagrad" in names and not plan.facts.options.runtime:
+            return "DeepSpeed alone replaces an Adagrad by its own"
+    if any(clip not in plan.removed for clip in plan.facts.operations.clips if isinstance(clip, Clip)):
+        return "gradients are clipped by the program's own code"
+    for file in plan.facts.flow.files.values():
+        found = _use(file, plan.facts.flow)
+        if not found and not plan.facts.options.runtime:
+            found = _write(file, plan.facts.flow)
+        if found:
+            return found
+    if not plan.facts.options.runtime and handles_state(plan.facts, site):
+        return "the runtime loads weights and optimizer state into shares, and is not used"
+    return sharding_hazard(plan.facts, site)
+
+
+def _use(file: SourceFile, flow: Flow) -> str:
+    """Return what a file does that is only exact where parameters, gradients and state are plain tensors."""
+    for node in file.nodes(cst.Attribute):
+        name = node.attr.value
+        if name == "grad" and dotted(node) not in ("torch.autograd.grad", "autograd.grad"):
+            return "the program reads or writes gradients"
+        if name == "state" and of_kind(flow.values(node.value, file), Kind.OPTIMIZER):
+            return "the program reads or writes the optimizer's state"
+        if name == "requires_grad_" and _may_freeze(node, file, flow):
+            return "the program switches requires_grad"
+        if name in _PRECISIONS and not _is_in_autocast(node, file):
+            return "the program may have parameters of another precision than float32"
+        if name in _COMPLEX:
+            return "the program may have complex parameters, which cannot be in one tensor with others"
+    for string in file.nodes(cst.SimpleString):
+        if string.evaluated_value == "params" and isinstance(file.parent(string), cst.Index):
+            return "the program reads the parameters of the optimizer's groups"
+    for node in file.nodes(cst.Assign):
+        for target in targets(node):
+            if isinstance(target, cst.Attribute) and target.attr.value == "requires_grad":
+                return "the program switches requires_grad"
+            if isinstance(target, cst.Attribute) and target.attr.value == "weight":
+                return "parameters are shared between modules"
+    return ""
+
+
+def _may_freeze(node: cst.Attribute, file: SourceFile, flow: Flow) -> bool:
+    """Return whether ``requires_grad_()`` may be a module's, or may switch off: else it is of an input."""
+    call = file.parent(node)
+    is_on = isinstance(call, cst.Call) and all(is_literal(arg.value, "True") for arg in call.args)
+    return not is_on or bool(of_kind(flow.values(node.value, file), Kind.MODULE, Kind.PART, Kind.INSTANCE))
+
+
+def _is_in_autocast(node: cst.CSTNode, file: SourceFile) -> bool:
+    calls = [outer for outer in file.ancestors(node) if isinstance(outer, cst.Call)]
+    return any("autocast" in (dotted(call.func) or "") for call in calls)
+
+
+def _write(file: SourceFile, flow: Flow) -> str:
+    """Return what may write to parameters, which only the runtime lets an engine step."""
+    for node in file.nodes(cst.Attribute):
+        name = node.attr.value
+        is_used = isinstance(file.parent(node), (cst.Attribute, cst.AssignTarget, cst.AugAssign))
+        if name == "data" and is_used and not of_kind(flow.values(node, file), Kind.EXTERNAL):  # torch.utils.data
+            return "the program uses .data, which may be a parameter's"
+        if name in _WRITERS or (name.endswith("_") and not name.startswith("_") and name != "requires_grad_"):
+            return f"{name}() may write to parameters"
+    for node in file.nodes(cst.AugAssign, cst.AssignTarget):
+        if isinstance(node, cst.AugAssign) or isinstance(node.target, cst.Subscript):
+            blocks = [outer for outer in file.ancestors(node) if isinstance(outer, cst.With)]
+            if any("no_grad" in code(item.item) for block in blocks for item in block.items):
+                return "what is assigned without gradients may be a parameter"
+    return ""

@@ -1,0 +1,1 @@
+"""The content of gradients: averaged, accumulated, clipped, cleared, read by hand."""

@@ -1,0 +1,188 @@
+"""Code before a ``step()`` that needs averaged gradients, where an engine averages them in ``step()`` alone.
+
+There ``engine.allreduce_gradients()`` averages them before that code; ``step()`` does it again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.blocks import block_path
+from ds_migrate.plain.dataflow.values import NOTHING, Values
+from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
+from ds_migrate.plain.decisions.passes.backward_passes import step_places
+from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
+from ds_migrate.plain.recognition.facts import Place, Site, Step
+from ds_migrate.syntax.nodes import code, parameters, walk
+from ds_migrate.syntax.source import SourceFile
+
+LOOPS = (cst.For, cst.CompFor)
+
+
+def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) -> list[Averaging]:
+    """Return where engines average the gradients that a place needs averaged, each time before a step.
+
+    Nothing where a step that follows is not known each time, or DeepSpeed is alone, which averages in ``step()`` only.
+
+    Args:
+        modules: those whose gradients the place needs, where they are known; else its arguments show them.
+    """
+    held = frozenset(value for site in plan.facts.sites for value in site.of)
+    if not plan.facts.options.runtime or (len(plan.facts.sites) > 1 and not modules <= held):
+        return []
+    needed = modules & held
+    found: list[Averaging] = []
+    for each in in_stepping_functions(place, plan):
+        known = needed if each is place and needed else _given(each, needed or held, plan)
+        before = before_next_step(each, plan, known)
+        if not before:
+            return []
+        found += before
+    return found
+
+
+def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
+    """Return where the engine of a backward pass averages what a function uses behind it, and steps nowhere."""
+    statement = _statement(read, plan) if plan.facts.options.runtime else None
+    stepping = {(id(step.file), id(step.function)) for step, _ in plan.steps}
+    if statement is None or (id(read.file), id(read.function)) in stepping:
+        return []
+    names = {name: None for backward, name in plan.backwards if is_behind(read, backward)}
+    return [Averaging(read.file, statement, name) for name in names]
+
+
+def is_behind(read: Place, backward: Place) -> bool:
+    """Return whether a place is behind a backward pass in its function."""
+    is_beside = read.file is backward.file and read.function is backward.function
+    return is_beside and read.position > backward.position
+
+
+def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averaging]:
+    """Return those that an earlier one in the same block does not make superfluous."""
+    found: list[Averaging] = []
+    for each in sorted(averagings, key=lambda one: (str(one.file.path), one.file.position(one.statement))):
+        if not any(_covers(known, each, plan) for known in found):
+            found.append(each)
+    return found
+
+
+def _covers(one: Averaging, other: Averaging, plan: ProgramPlan) -> bool:
+    if one.file is not other.file or (one.engine, one.optimizer) != (other.engine, other.optimizer):
+        return False
+    if block_path(one.statement, one.file) != block_path(other.statement, one.file):
+        return False
+    first, last = one.file.position(one.statement), one.file.position(other.statement)
+    function = one.file.function(one.statement)
+    return function is one.file.function(other.statement) and not any(
+        first <= one.file.position(event) < last for event in _events(one.file, function, plan)
+    )
+
+
+def in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
+    """Return a place that is in a function with a step, or else the calls in such functions that lead to it."""
+    functions = {(id(p.file), id(p.function)): p for site in plan.facts.sites for p, _ in step_places(site, plan)}
+    if (id(place.file), id(place.function)) in functions:
+        return [place]
+    if place.function is None:
+        return []
+    callers = plan.facts.callers
+    return [
+        Place(p.file, call)
+        for p in functions.values()
+        for call in callers.leading_to(place.function, p.file, p.function)
+    ]
+
+
+def _given(place: Place, modules: Values, plan: ProgramPlan) -> Values:
+    """Return those of several modules that a call is given, or a loop goes through, or all where none is shown."""
+    sources = (
+        [arg.value for arg in place.node.args]
+        if isinstance(place.node, cst.Call)
+        else [loop.iter for loop in place.file.ancestors(place.node) if isinstance(loop, LOOPS)]
+    )
+    given = [node for source in sources for node in walk(source) if isinstance(node, cst.BaseExpression)]
+    return modules & frozenset(v for node in given for v in plan.facts.flow.values(node, place.file)) or modules
+
+
+def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[Averaging]:
+    """Return where the engines of the next step behind a place in its function average; nothing where none follows."""
+    after = [
+        (position, step, site)
+        for site in plan.facts.sites for position, step in step_places(site, plan)
+        if position.file is place.file and position.function is place.function and position.position > place.position
+    ]  # fmt: skip
+    own = [each for each in after if modules & each[2].of]
+    if not after or not modules <= frozenset(value for each in own for value in each[2].of):
+        return []
+    statement = _statement(place, plan)
+    first = min(each[0].position for each in (own or after))
+    chosen = own or [each for each in after if each[0].position == first]
+    names = {_engine(position, step, site, plan): None for position, step, site in chosen}
+    if statement is None or None in names:
+        return []
+    return [Averaging(place.file, statement, *name) for name in names if name is not None]
+
+
+def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple[str, str] | None:
+    """Return the name of an engine, and that of the optimizer that leads to it where it has none."""
+    if position.node is step.node:
+        name = next(name for known, name in plan.steps if known is step)
+        if name is not LOOKED_UP:
+            return name, ""
+        if is_kept_parameter(step):
+            return name, code(step.owner)
+    found = VisibleEngines(plan).find(position.function, position.file, site.optimizers)
+    return None if found is None else (found, "")
+
+
+def is_kept_parameter(step: Step) -> bool:
+    """Return whether the optimizer of a step is what its function was given, all the time."""
+    function, owner = step.function, step.owner
+    if function is None or not isinstance(owner, cst.Name):
+        return False
+    bound = {id(node) for node in step.file.nodes(cst.Name, below=function.body) if node.value == owner.value}
+    is_bound_again = any(
+        id(part) in bound
+        for node in step.file.nodes(cst.AssignTarget, cst.For, cst.AsName, below=function.body)
+        for part in walk(node.name if isinstance(node, cst.AsName) else node.target)
+    )
+    return not is_bound_again and any(param.name.value == owner.value for param in parameters(function))
+
+
+def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:
+    """Return the statement before which all ranks average: the outermost that holds no backward pass and no step.
+
+    None where a handler of exceptions holds the place, as one rank may come there alone.
+    """
+    file = place.file
+    events = {id(node) for node in _events(file, place.function, plan)}
+    found: cst.BaseStatement | None = None
+    is_outermost = False
+    for outer in (place.node, *file.ancestors(place.node)):
+        if isinstance(outer, cst.ExceptHandler):
+            return None
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            break
+        if any(id(node) in events for node in walk(outer)):
+            is_outermost = True
+        if is_outermost:
+            continue
+        around = file.parent(outer)
+        is_elif = isinstance(around, cst.If) and around.orelse is outer
+        if isinstance(outer, (cst.SimpleStatementLine, cst.BaseCompoundStatement)) and not is_elif:
+            found = outer
+    return found
+
+
+def _events(file: SourceFile, function: cst.FunctionDef | None, plan: ProgramPlan) -> list[cst.CSTNode]:
+    """Return what computes or uses gradients in a function, also through others that it calls."""
+    operations: list[Place] = [*plan.facts.operations.steps, *plan.facts.operations.backwards]
+    found: list[cst.CSTNode] = []
+    for each in operations:
+        if each.file is file and each.function is function:
+            found.append(each.node)
+        else:
+            found += plan.facts.callers.leading_to(each.function, file, function)
+    return found

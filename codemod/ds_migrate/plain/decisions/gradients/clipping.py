@@ -1,0 +1,165 @@
+"""Clipping of gradients that moves to the config of its engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.blocks import block_path
+from ds_migrate.plain.dataflow.moved_expressions import at_statement
+from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, is_kept_parameter
+from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
+from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
+from ds_migrate.plain.decisions.passes.backward_passes import step_places
+from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
+from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
+from ds_migrate.plain.recognition.steps.operations import parameter_owners
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
+from ds_migrate.syntax.source import SourceFile
+
+
+def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
+    """Move each clipping to the config where it is of all that an engine holds, at each step, and the only change.
+
+    Elsewhere it stays, on averaged gradients, or is refused.
+    """
+    moved: dict[Site, tuple[Clip, str]] = {}
+    removed: list[Clip] = []
+    left: list[Clip] = []
+    places = [place for site in plan.facts.sites for place in step_places(site, plan)]
+    for clip in plan.facts.operations.clips:
+        after = [(place, step) for place, step in places if place.file is clip.file and _is_behind(place, clip)]
+        norms = _norms(plan, clip, *min(after, key=lambda pair: pair[0].position)) if after else {}
+        if norms and all(site not in moved or moved[site][1] == norm for site, norm in norms.items()):
+            moved |= {site: (clip, norm) for site, norm in norms.items()}
+            removed.append(clip)
+        else:  # without a step after it, a helper clips its argument
+            left.append(clip)
+    for site in list(moved):
+        steps = step_places(site, plan)
+        clipped = [c for c in removed if c.modules & site.of]
+        if len(clipped) < len(steps):  # some steps do not clip
+            left += [c for c in clipped if c not in left]
+            del moved[site]
+            removed = [r for r in removed if r not in clipped]
+    if left or next(acting_changes(plan), None) is not None:
+        # The engine clips in step(), behind everything that stays.
+        left, removed, moved = [*left, *removed], [], {}
+    norms = {site: norm for site, (_, norm) in moved.items()}
+    averagings = {
+        clip: find_averagings(clip, plan, _modules(plan, clip)) or _averaged_by_the_one_engine(clip, plan)
+        if _is_of_one_engine(plan, clip)
+        else []
+        for clip in (() if plan.is_managed else left)
+    }
+    plan = replace(
+        plan, clip_norms=norms, removed=[*plan.removed, *removed],
+        averagings=[*plan.averagings, *chain.from_iterable(averagings.values())],
+    )  # fmt: skip
+    return plan.refuse(_refusal(clip) for clip, found in averagings.items() if not found)
+
+
+def _modules(plan: ProgramPlan, clip: Clip) -> Values:
+    """Return the modules whose gradients a clipping changes; where it does not name them, those of steps beside it."""
+    steps = [step for step, _ in plan.steps if step.file is clip.file and step.function is clip.function]
+    sites = [site for site in plan.facts.sites if any(site.optimizers & step.optimizers for step in steps)]
+    return clip.modules or frozenset(value for site in sites for value in site.of)
+
+
+def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging]:
+    """Return where the engine averages what a function clips behind a backward pass, for steps elsewhere."""
+    return find_behind_backward(clip, plan) if len(plan.facts.sites) == 1 else []
+
+
+def _is_behind(place: Place, clip: Clip) -> bool:
+    return place.function is clip.function and place.position > clip.position
+
+
+def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site, str]:
+    """Return the norm that each engine of a step clips at; nothing where one of them does not clip exactly that."""
+    guard = guard_of(clip) or clip.node
+    if clip.norm is None or plan.overlaps or block_path(guard, clip.file) != block_path(place.node, place.file):
+        return {}
+    if any(b.function is clip.function and clip.position < b.position < place.position for b in plan.fed):
+        return {}  # it clips what the step before has used
+    sites = [s for s in plan.facts.sites if s.optimizers & step.optimizers]
+    if len(sites) == 1:
+        is_all = clip.modules == sites[0].of and step.optimizers <= sites[0].optimizers
+    else:
+        is_all = _is_given_together(plan, clip, step)
+    norms: dict[Site, str] = {}
+    for site in sites if is_all and not any(site.is_partial or site.is_changed for site in sites) else ():
+        norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow, plan.facts.callers)
+        if norm is None:
+            return {}
+        norms[site] = f"{norm} or 0.0" if has_optional_norm(clip) else norm
+    return norms
+
+
+def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
+    """Return whether a function that steps several optimizers clips, in each call, the module of the one it steps.
+
+    Steps of optimizers in containers do not matter: each engine has another name, by which it averages its gradients.
+    """
+    shared = [
+        step for step, name in plan.steps
+        if step.file is clip.file and step.function is clip.function and (name or is_kept_parameter(step))
+        and len([site for site in plan.facts.sites if site.optimizers & step.optimizers]) > 1
+    ]  # fmt: skip
+    return all(_is_given_together(plan, clip, step) for step in shared)
+
+
+def _is_given_together(plan: ProgramPlan, clip: Clip, step: Step) -> bool:
+    """Return whether each call of a function gives it an optimizer and just the modules of that, which it clips."""
+    given = argument(clip.call, 0, "parameters")
+    clipped = _parameter_of(given.value, clip.file, plan) if given is not None else None
+    if clip.function is None or clipped is None or not isinstance(step.owner, cst.Name):
+        return False
+    return _are_given_together(clip.function, clipped, step.owner.value, plan)
+
+
+def _parameter_of(node: cst.BaseExpression, file: SourceFile, plan: ProgramPlan) -> str | None:
+    """Return the name of the one module whose parameters an expression is, or of the parameters themselves."""
+    if isinstance(node, cst.Name):
+        return node.value
+    owners = [n for n in walk(node) if any(parameter_owners(n, file, plan.facts.flow))]
+    modules = [n.func.value for n in owners if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute)]
+    return modules[0].value if len(modules) == 1 and isinstance(modules[0], cst.Name) else None
+
+
+def _are_given_together(
+    function: cst.FunctionDef, clipped: str, optimizer: str, plan: ProgramPlan, depth: int = 3
+) -> bool:
+    """Return whether each call of a function gives two of its parameters an optimizer and the modules of that."""
+    flow, calls = plan.facts.flow, plan.facts.callers.of(function)
+    defaults = {p.name.value: dotted(p.default) for p in parameters(function)}
+    for file, call in calls if {clipped, optimizer} <= defaults.keys() else ():
+        stepped, owner = (flow.given(call, function, name, file) for name in (optimizer, clipped))
+        if owner is None and defaults[clipped] == "None":
+            continue  # it cannot be clipped
+        if stepped is None or owner is None or stepped.star or owner.star:
+            return False
+        held = flow.values(stepped.value, file)
+        of_owner = flow.values(owner.value, file)
+        modules = of_owner or frozenset(v for node in walk(owner.value) for v in parameter_owners(node, file, flow))
+        if any(held and held <= site.optimizers and modules == site.of for site in plan.facts.sites):
+            continue
+        around, name = file.function(call), _parameter_of(owner.value, file, plan)
+        if around is None or name is None or not isinstance(stepped.value, cst.Name) or not depth:
+            return False
+        if not _are_given_together(around, name, stepped.value.value, plan, depth - 1):
+            return False
+    return bool(calls) and {clipped, optimizer} <= defaults.keys()
+
+
+def _refusal(clip: Clip) -> Refusal:
+    return Refusal(
+        Code.PLAIN_CLIPPING, clip.file, clip.node,
+        "this clipping cannot become gradient_clipping, and left here it would act before gradients are averaged over "
+        "ranks",
+        "clip all parameters of one optimizer by their norm right before its step()",
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Changes of gradients between ``backward()`` and ``step()``: kept where they do the same to averaged gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.decisions.gradients.averaging import find_averagings
+from ds_migrate.plain.decisions.gradients.gradient_reads import find_reads
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.recognition.facts import Place, Refusal
+from ds_migrate.plain.recognition.steps.operations import is_set_to_none
+from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.source import SourceFile
+
+_SCALING = frozenset({"clamp_", "clip_", "mul_", "div_", "neg_", "sign_", "nan_to_num_"})
+_NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
+
+
+def decide_changes(plan: ProgramPlan) -> ProgramPlan:
+    """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
+
+    That is where it averages them in ``backward()``, or is made to before the change, at stage 0, and the change is the
+    same on all ranks.
+    """
+    has_runtime = plan.facts.options.runtime
+    averagings = [*plan.averagings]
+    conditions = RankConditions(plan.facts.flow, plan.facts.callers, WeightWrites(plan.facts.flow).is_gradient)
+    refusals = []
+    for place, values in acting_changes(plan):
+        is_same = values is not None and all(conditions.is_shared(value, place.file) for value in values)
+        before = [] if plan.is_managed else find_averagings(place, plan)
+        averagings += before
+        if not (has_runtime and is_same and (plan.is_managed or before)):
+            refusals.append(
+                Refusal(
+                    Code.PLAIN_GRADIENTS, place.file, place.node, "gradients are changed between backward() and step()",
+                    "express the change as a term of the loss, or as a hook on the parameters",
+                )
+            )  # fmt: skip
+            break
+    reads, left = ([], []) if plan.is_managed or plan.refusals or refusals else find_reads(plan)
+    lines = {id(place.file.statement(place.node)): place for place in left}
+    notes = [
+        Note(
+            Code.PLAIN_BACKWARD, place.file, place.node,
+            "no step() uses these gradients, so each rank reads those of its share of the data",
+            "average what is made of them over ranks, or go through the same data on each rank",
+        )
+        for place in lines.values()
+    ]  # fmt: skip
+    return replace(plan, averagings=[*averagings, *reads], notes=[*plan.notes, *notes]).refuse(refusals)
+
+
+def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpression] | None]]:
+    """Yield the changes of gradients that steps use, with the values that scale or limit them; None for any others."""
+    for file in plan.facts.flow.files.values():
+        for node, values in _changes(file):
+            is_other = plan.facts.operations.is_attacked(node.value, file)
+            if not is_other and _acts_on_steps(node, file, plan):
+                yield Place(file, node), values
+
+
+def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a change is in a file that steps, in use, or in a function that one of its functions calls."""
+    function, steps = file.function(node), plan.facts.operations.steps
+    if any(step.file is file for step in steps):
+        return function is None or _is_named(function, plan)
+    if function is None:
+        return False
+    callers = plan.facts.callers
+    return any(
+        callers.reaches(id(step.function), function) if step.function is not None
+        else any(caller is step.file for caller, _ in callers.of(function))
+        for step in steps
+    )  # fmt: skip
+
+
+def _is_named(function: cst.FunctionDef, plan: ProgramPlan) -> bool:
+    """Return whether something in the program names a function: a call, an import or a decorator."""
+    return bool(function.decorators) or any(
+        node.value == function.name.value and node is not function.name
+        for file in plan.facts.flow.files.values()
+        for node in file.spelled(function.name.value)
+        if isinstance(node, cst.Name)
+    )
+
+
+def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExpression] | None]]:
+    """Yield writes to gradients, with the values that scale or limit them; None for any other change."""
+    for node in file.attributes_by_name.get("grad", ()):
+        parent = file.parent(node)
+        chain: cst.CSTNode = node
+        while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
+            chain, parent = parent, file.parent(parent)
+        if isinstance(parent, cst.AugAssign) and parent.target is chain:
+            is_whole = chain is node or (isinstance(chain, cst.Attribute) and chain.value is node)  # p.grad.data
+            scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and is_whole
+            yield node, [parent.value] if scales else None
+        elif isinstance(parent, cst.AssignTarget):
+            if not is_set_to_none(chain, file):
+                yield node, None
+        elif isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute):
+            name = chain.attr.value
+            if name.endswith("_") and not name.endswith(_NO_CHANGE):
+                is_whole = chain.value is node or (isinstance(chain.value, cst.Attribute) and chain.value.value is node)
+                yield node, [arg.value for arg in parent.args] if name in _SCALING and is_whole else None

@@ -1,0 +1,1 @@
+"""The names of engines, and the functions that they reach."""

@@ -1,0 +1,291 @@
+"""The names of engines: where an optimizer is held, its engine is held beside it.
+
+A function that gets an optimizer to step it gets the engine instead, and finds the optimizer in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.plain.decisions.naming.free_names import (
+    free_in,
+    has_attribute,
+    last_part,
+    last_word,
+    named_like,
+    numbered,
+)
+from ds_migrate.plain.decisions.naming.unpacked_parameters import unpacked_parameter
+from ds_migrate.plain.recognition.creation.containers import Item, item_at
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
+from ds_migrate.syntax.source import SourceFile
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_REORDERS = ("reverse", "sort", "pop", "insert", "remove", "clear", "popitem", "update")
+
+
+class UntracedError(Exception):
+    """No name for an engine can be found at ``node``."""
+
+    def __init__(self, message: str, file: SourceFile, node: cst.CSTNode) -> None:
+        super().__init__(message)
+        self.file, self.node = file, node
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """A parameter of a function that is an engine from now on, or what is unpacked from one.
+
+    Attributes:
+        name: the new one.
+        unpacked: the name in the statement that unpacks the parameter.
+        is_optional: whether a call leaves it out, or gives None.
+    """
+
+    file: SourceFile
+    function: cst.FunctionDef
+    parameter: str
+    name: str
+    unpacked: cst.Name | None = None
+    is_optional: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """An assignment of an optimizer to an attribute, beside which the engine is kept too."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    attribute: str  # as written: self.engine
+    value: cst.BaseExpression
+
+
+class EngineNames:
+    """The names of engines in each file. Names are chosen once, when they are first asked for.
+
+    Attributes:
+        at_site: where an engine is made.
+        at_variable: where a variable holds its optimizer.
+        passed: parameters that are engines now, by the variable of the optimizer.
+        kept: assignments beside which engines are kept, by the same.
+        arguments: those that are engines now, by the identity of the argument.
+        keywords: the names of the parameters that such arguments are for now, by the same.
+    """
+
+    def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+        self.at_site: dict[Site, str] = {}
+        self.passed: dict[Variable, Passed] = {}
+        self.kept: dict[Variable, Kept] = {}
+        self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}
+        self.keywords: dict[int, str] = {}
+        self.at_variable: dict[Variable, str] = {}
+        self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
+        self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
+        for site in sites:
+            name = self._name(site, sites)
+            if isinstance(site.target, cst.Attribute):
+                name = f"{dotted(site.target.value)}.{name}"
+            self.at_site[site] = name
+            self.at_variable[site.variable] = name
+            for other in site.again:
+                owner = f"{dotted(other.target.value)}." if isinstance(other.target, cst.Attribute) else ""
+                self.at_site[other] = f"{owner}{last_part(name)}"
+            if site.new_name:
+                self._unnamed[id(site.target)] = name
+
+    def _name(self, site: Site, sites: Sequence[Site]) -> str:
+        """Return a name that is free where the engine is made: engine where no other one can be meant."""
+        if len(sites) > 1 and all(_is_local(one) for one in sites):
+            assert site.function is not None
+            if [one for one in sites if one.function is site.function] == [site]:
+                return free_in(site.function, "engine", site.file)
+        held = {one: next(iter((*one.parts, *one.modules, *one.tensors)), "model") for one in sites}
+        wish = "engine" if len(sites) == 1 else f"{last_word(held[site])}_engine"
+        if len(set(held.values())) < len(sites):  # several optimizers hold the same
+            wish = named_like(last_part(site.optimizer_name))
+        if isinstance(site.target, cst.Attribute):
+            wish = next(name for name in numbered(wish) if name not in site.file.names.taken)
+            return self._free_attribute(site.variable, wish, site.file)
+        return site.file.names.fresh(wish, f"ds_{wish}")
+
+    def _free_attribute(self, beside: Variable, wish: str, file: SourceFile) -> str:
+        """Return the wish, or what is like it, as an attribute that the owner of another one does not have.
+
+        Its class may be built on classes of other files, which name their attributes too.
+        """
+        if beside in self._attributes:
+            return self._attributes[beside]
+        owner = self._flow.node_of(beside[0])
+        is_class = owner is not None and isinstance(owner[1], cst.ClassDef)
+        files = {file, *(self._flow.classes.files_of_relatives(beside[0]) if is_class else self._flow.files.values())}
+        name = next(name for name in numbered(wish) if not any(has_attribute(one, name) for one in files))
+        file.names.taken.add(name)
+        for one in files:
+            one.names.taken.add(f".{name}")
+        self._attributes[beside] = name
+        return name
+
+    def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
+        """Return the expression of the engine whose optimizer an expression is.
+
+        Raises:
+            UntracedError: no name leads to it.
+        """
+        held = _checkpoint(self.arguments), _checkpoint(self.keywords), _checkpoint(self.at_variable)
+        undo = [_checkpoint(self.passed), _checkpoint(self.kept), *held]
+        try:
+            return self._find(node, file)
+        except UntracedError:
+            for undo_one in undo:
+                undo_one()
+            raise
+
+    def _find(self, node: cst.BaseExpression, file: SourceFile) -> str:
+        if id(node) in self._unnamed:
+            return self._unnamed[id(node)]
+        item = item_at(node, file, self._flow)
+        if item is not None and item.variable in self.at_variable:
+            return self._of_item(item, node, file)
+        variable = self._flow.variable(node, file)
+        if variable is None or dotted(node) is None:
+            raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
+        if variable in self.at_variable:
+            known = self.at_variable[variable]
+            if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
+                raise UntracedError("it may also hold an optimizer of another engine", file, node)
+            return f"{dotted(node.value)}.{last_part(known)}" if isinstance(node, cst.Attribute) else known
+        if isinstance(node, cst.Name):
+            scope = self._flow.scopes(file).owner(node.value, node)
+            if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
+                return self._pass(scope, node.value, variable, file)
+            return self._alias(node, file)
+        assert isinstance(node, cst.Attribute)
+        return self._keep(node, variable, file)
+
+    def _is_of(self, variable: Variable, site: Site) -> bool:
+        """Return whether a variable holds the optimizers of a site, and none that comes from elsewhere."""
+        return of_kind(self._flow.held(variable), Kind.OPTIMIZER) <= site.optimizers
+
+    def _of_item(self, item: Item, node: cst.BaseExpression, file: SourceFile) -> str:
+        """Return the engine of an item of a container, where it can be reached."""
+        site = next(site for site in self.at_site if site.variable == item.variable)
+        name = self.at_site[site]
+        is_same = self._flow.variable(item.container, file) == self._flow.variable(site.target, site.file)
+        is_same &= self._flow.values(node, file) <= site.optimizers and not self._is_reordered(item.variable[0])
+        if is_same and isinstance(item.container, cst.Attribute):
+            return f"{dotted(item.container.value)}.{last_part(name)}"
+        if is_same and file is site.file:
+            return name
+        raise UntracedError("its container is handed on or changed", file, node)
+
+    def _is_reordered(self, container: int) -> bool:
+        """Return whether the program moves items of a container, known by its identity, to other places."""
+        return any(
+            any(value.key == container for value in self._flow.values(node.value, file))
+            for file in self._flow.files.values()
+            for name in _REORDERS
+            for node in file.attributes_by_name.get(name, ())
+        )
+
+    def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
+        """Let a function take the engine in the place of an optimizer, and its callers give it."""
+        name = free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
+        self.at_variable[variable] = name
+        calls = self._callers.of(function)
+        if not calls:
+            raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
+        self.passed[variable] = Passed(file, function, parameter, name)
+        is_optional = False
+        for caller, call in calls:
+            arg = self._flow.given(call, function, parameter, caller)
+            if arg is None or dotted(arg.value) == "None":
+                is_optional = True
+                continue
+            if arg.star:
+                raise UntracedError(f"{function.name.value}() is called with * or **", caller, call)
+            self.keywords[id(arg)] = name
+            self.arguments[id(arg)] = (caller, arg, self._find(arg.value, caller))
+            given = self._flow.variable(arg.value, caller)
+            is_optional |= given in self.passed and self.passed[given].is_optional
+        self.passed[variable] = replace(self.passed[variable], is_optional=is_optional)
+        return name
+
+    def _alias(self, node: cst.Name, file: SourceFile) -> str:
+        assigned = [
+            n for n in self._flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
+            if any(isinstance(t, cst.Name) and t.value == node.value for t, _ in set_values(n))
+        ]  # fmt: skip
+        if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
+            if isinstance(targets(assigned[0])[0], (cst.Tuple, cst.List)):
+                return self._unpack(node, assigned[0], file)
+            variable = self._flow.variable(assigned[0].value, file)
+            if any(site.variable == variable and site.is_changed for site in self.at_site):
+                raise UntracedError(f"{node.value} may be an optimizer that another one has replaced", file, node)
+            return self._find(assigned[0].value, file)
+        raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
+
+    def _unpack(self, node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile) -> str:
+        """Let the callers of a function that unpacks optimizers put the engine into what they give it."""
+        variable, found = (
+            self._flow.variable(node, file),
+            unpacked_parameter(node, assign, file, self._flow, self._callers),
+        )
+        if variable is None or found is None:
+            raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
+        name = self.at_variable[variable] = free_in(found.function, named_like(node.value), file)
+        self.passed[variable] = Passed(file, found.function, node.value, name, found.name)
+        for caller, element in found.given:
+            self.arguments[id(element)] = (caller, element, self._find(element.value, caller))
+        return name
+
+    def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
+        """Let an object that is given an optimizer keep its engine too."""
+        found = []
+        for other in self._flow.files.values():
+            for assign in other.nodes(cst.Assign, cst.AnnAssign):
+                for target in targets(assign):
+                    if isinstance(target, cst.Attribute) and self._flow.variable(target, other) == variable:
+                        found.append((other, assign, target))
+        if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
+            raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
+        other, assign, target = found[0]
+        name = self._free_attribute(variable, named_like(node.attr.value), other)
+        self.at_variable[variable] = f"{dotted(target.value)}.{name}"
+        value = assign.value
+        assert value is not None
+        self._find(value, other)
+        self.kept[variable] = Kept(other, other.statement(assign), self.at_variable[variable], value)
+        return f"{dotted(node.value)}.{name}"
+
+
+def _checkpoint(held: dict[_K, _V]) -> Callable[[], None]:
+    """Return a function that takes back what is put into a dict from now on."""
+    before = dict(held)
+
+    def undo() -> None:
+        held.clear()
+        held.update(before)
+
+    return undo
+
+
+def _is_local(site: Site) -> bool:
+    """Return whether only the function that makes an optimizer has a name for it."""
+    if site.function is None or not isinstance(site.target, cst.Name):
+        return False
+    return all(
+        item.name.value != site.target.value
+        for node in site.file.nodes(cst.Global, cst.Nonlocal, below=site.function)
+        for item in node.names
+    )

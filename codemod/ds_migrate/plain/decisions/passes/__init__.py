@@ -1,0 +1,1 @@
+"""The forward and backward passes of engines."""

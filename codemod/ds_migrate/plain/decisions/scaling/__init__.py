@@ -1,0 +1,1 @@
+"""Scaling of losses: the GradScaler of a program, and its calls."""

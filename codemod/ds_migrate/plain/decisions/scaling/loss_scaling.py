@@ -1,0 +1,81 @@
+"""The GradScaler of a program: its engine uses the program's own one, as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.plan import ProgramPlan, ScalerUse
+from ds_migrate.plain.decisions.scaling.kept_scaling import check_names, give_scalers, scalers_of
+from ds_migrate.plain.decisions.scaling.scaler_attachment import find_makers, place_attachments
+from ds_migrate.plain.decisions.scaling.scaler_branches import is_unscaled_branch
+from ds_migrate.plain.decisions.scaling.scaler_calls import averagings_of, calls_of_engine, check_unknown
+from ds_migrate.plain.decisions.scaling.scaler_errors import InexactScalingError
+from ds_migrate.plain.recognition.facts import Backward, Refusal, Step
+from ds_migrate.rules.codes import Code
+
+
+def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
+    """Choose where the engine gets the scaler, and which of the scaler's calls go; refuse what is not exact so."""
+    backwards = (*(backward for backward, _ in plan.backwards), *plan.left)
+    operations: list[Step | Backward] = [*plan.facts.operations.steps, *backwards]
+    scaled = [place for place in operations if place.scaler is not None]
+    try:
+        check_unknown(operations, plan.facts)
+        if not scaled:
+            return plan
+        own = scalers_of(scaled, plan.facts.flow)
+        if plan.keeps_scaling:
+            plan = give_scalers(plan)
+        else:
+            plan = _give_scaler(plan, own, scaled, [place for place in operations if place.scaler is None])
+        removed, kept = calls_of_engine(plan, own, scaled)
+        averagings = [averaging for place in kept for averaging in averagings_of(place, plan)]
+        return replace(plan, scaler_calls=removed, averagings=[*plan.averagings, *averagings])
+    except InexactScalingError as error:
+        return plan.refuse([Refusal(Code.PLAIN_PRECISION, error.file, error.node, str(error), error.way_out)])
+
+
+def _give_scaler(
+    plan: ProgramPlan, own: Values, scaled: Sequence[Step | Backward], others: Sequence[Step | Backward]
+) -> ProgramPlan:
+    """Give the engine the scaler where both are made, or before each backward pass where no name leads to both.
+
+    Raises:
+        InexactScalingError: it scales some losses and not the others, or no name leads to it.
+    """
+    facts = plan.facts
+    makers = find_makers(own, facts.flow)
+    (site,) = facts.sites
+    attachments = place_attachments(makers, site, facts.flow, facts.callers) if not site.again else []
+    mixed = [other for other in others if not is_unscaled_branch(other, scaled, makers, facts)]
+    if attachments and not mixed:
+        return replace(plan, attachments=attachments)
+    for left in plan.left:
+        if left.scaler is not None:
+            raise InexactScalingError(
+                "the engine cannot get the GradScaler of this backward()", left.file, left.node,
+                "call scaler.scale(loss).backward() in the function that steps",
+            )  # fmt: skip
+    for other in mixed:
+        if not _is_consistent(plan):
+            raise InexactScalingError(
+                "a GradScaler scales some losses or steps of this optimizer, and this one not",
+                other.file, other.node, "make the scaler with enabled=<the condition>, and use it on every path",
+            )  # fmt: skip
+    uses = [ScalerUse(backward, name, backward.scaler) for backward, name in plan.backwards]
+    check_names(uses)
+    return replace(plan, scaler_uses=uses)
+
+
+def _is_consistent(plan: ProgramPlan) -> bool:
+    """Return whether each step uses gradients of scaled losses where it unscales them, and of others where not."""
+    stepped = {id(step) for steps in plan.fed.values() for step in steps}
+    return (
+        not plan.left
+        and all(id(step) in stepped for step, _ in plan.steps)
+        and all(
+            (backward.scaler is None) == (step.scaler is None) for backward, steps in plan.fed.items() for step in steps
+        )
+    )

@@ -1,0 +1,216 @@
+"""The names that training loops know their loaders by, where one call makes the loaders of evaluation too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
+from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 8
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderName:
+    """A name that is assigned a loader which a function returns. ``text``: the name, or ``self.loader``."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    text: str
+
+
+class _UnknownNameError(Exception):
+    pass
+
+
+def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[LoaderName]:
+    """Return the names that loaders of a call have where they train; none where some of them cannot be followed."""
+    found: dict[int, LoaderName] = {}
+    try:
+        for step in steps:
+            for file, node in sources_of(step.file, step.node, facts, depth=3):
+                if _holds(maker, loaders_of(node, file, facts.flow), facts):
+                    for name in _names(node, file, step.node, maker, facts, _DEPTH):
+                        found[id(name.statement)] = name
+    except _UnknownNameError:
+        return []
+    return list(found.values())
+
+
+def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
+    """Return whether a call may make loaders that do not train: it runs often, and not each time for the steps."""
+    function = file.function(maker)
+    if function is not None and any(_is_for_each(caller, call) for caller, call in facts.callers.of(function)):
+        return True
+    if not (facts.callers.may_run_often(file, maker) or _serves_several(maker, file, steps, facts)):
+        return False
+    loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
+    near = [step for step in steps if step.file is file and step.function is file.function(maker)]
+    inside = [step for step in near if not loops or any(outer is loops[0] for outer in file.ancestors(step.node))]
+    is_statement = isinstance(file.parent(maker), cst.Assign)
+    return not (inside and is_statement and not any(_asks_for_phase(step) for step in inside))
+
+
+def _is_for_each(file: SourceFile, call: cst.CSTNode) -> bool:
+    """Return whether a call is made for each of several things by name, such as ``"train"`` and ``"val"``."""
+    return any(
+        isinstance(outer, cst.CompFor | cst.For)
+        and isinstance(outer.iter, cst.List | cst.Tuple)
+        and bool(outer.iter.elements)
+        and all(isinstance(element.value, cst.SimpleString) for element in outer.iter.elements)
+        for around in file.ancestors(call)
+        for outer in [getattr(around, "for_in", around)]
+    )
+
+
+def _serves_several(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
+    """Return whether a call is in a function that trains nothing, for a function that several others call."""
+    function, seen = file.function(maker), set[int]()
+    while function is not None and id(function) not in seen:
+        seen.add(id(function))
+        if any(facts.callers.reaches(id(function), step.function) for step in steps):
+            return False
+        if facts.callers.has_several(function):
+            return True
+        ((caller, call), *_) = facts.callers.of(function) or ((file, None),)
+        function = caller.function(call) if call is not None else None
+    return False
+
+
+def _holds(maker: cst.Call, values: Values, facts: LoopFacts) -> bool:
+    """Return whether one of these values comes from a call, in whichever copy."""
+    return any(facts.flow.node(value) is maker for value in of_kind(values, Kind.LOADER))
+
+
+def _asks_for_phase(step: Step) -> bool:
+    """Return whether a step depends on what the loop around it is for: a name, or one that is compared with a text."""
+    for outer in step.file.ancestors(step.node):
+        if isinstance(outer, cst.FunctionDef):
+            break
+        if isinstance(outer, cst.If) and any(
+            isinstance(n, cst.Name) and n.value == "__name__" for n in walk(outer.test)
+        ):
+            break
+        if isinstance(outer, cst.If) and (
+            isinstance(outer.test, (cst.Name, cst.UnaryOperation))
+            or any(isinstance(node, cst.SimpleString) for node in walk(outer.test))
+        ):
+            return True
+    return False
+
+
+def _names(
+    node: cst.BaseExpression,
+    file: SourceFile,
+    inner: cst.CSTNode,
+    maker: cst.Call,
+    facts: LoopFacts,
+    depth: int,
+    above: frozenset[str] = frozenset(),
+) -> Iterator[LoaderName]:
+    """Yield the names from which an expression has a loader.
+
+    Args:
+        inner: what runs for each of its batches.
+        above: names of the same scope that are being followed, as in ``bar = tqdm(bar)``.
+    """
+    if not _holds(maker, loaders_of(node, file, facts.flow), facts):
+        return
+    is_wrapped = of_kind(facts.flow.values(node, file), Kind.INSTANCE)  # shard() takes no object that has a loader
+    if depth == 0 or is_wrapped or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
+        raise _UnknownNameError
+    if isinstance(node, cst.Call):
+        if node is maker or not node.args or _holds(maker, facts.flow.values(node, file), facts):
+            raise _UnknownNameError
+        for arg in node.args:  # enumerate(loader), tqdm(loader)
+            yield from _names(arg.value, file, inner, maker, facts, depth - 1, above)
+        return
+    if dotted(node) in above:
+        return
+    scope = facts.flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(node) for p in parameters(scope)):
+        yield from _of_parameter(scope, str(dotted(node)), file, inner, maker, facts, depth)
+        return
+    assigned = list(_assignments(node, scope, file, facts))
+    if not assigned:
+        raise _UnknownNameError
+    for other, assign, text in assigned:
+        statement = other.parent(assign)
+        if isinstance(assign.value, cst.Call) and isinstance(statement, cst.SimpleStatementLine):
+            if len(statement.body) != 1 or assign.value is maker:
+                raise _UnknownNameError
+            if _holds(maker, facts.flow.values(assign.value, other), facts) or not isinstance(
+                assign.targets[0].target, cst.Name
+            ):
+                inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
+                yield from inside or [LoaderName(other, statement, text)]
+                continue
+        followed = above | {text} if other is file else frozenset({text})
+        yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
+
+
+def _names_inside(
+    assign: cst.Assign, text: str, file: SourceFile, maker: cst.Call, facts: LoopFacts, depth: int
+) -> Iterator[LoaderName]:
+    """Yield the names that a loader has in the function that returns it beside others, which may ask for its length.
+
+    Nothing where other calls of the function would have its share too, or the name cannot be followed.
+    """
+    target = assign.targets[0].target
+    callees = of_kind(facts.flow.values(getattr(assign.value, "func", assign.value), file), Kind.FUNCTION)
+    if not isinstance(target, cst.Tuple) or len(callees) != 1:
+        return
+    (callee,) = callees
+    other, function = facts.flow.file(callee), facts.flow.node(callee)
+    index = [dotted(element.value) for element in target.elements].index(text)
+    returned = [n for n in other.nodes(cst.Return, below=function) if other.function(n) is function]
+    if not isinstance(function, cst.FunctionDef) or facts.callers.has_several(function) or len(returned) != 1:
+        return
+    value = returned[0].value
+    if isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements):
+        with suppress(_UnknownNameError):
+            item = value.elements[index].value
+            if isinstance(item, cst.Name):
+                yield from list(_names(item, other, returned[0], maker, facts, depth))
+
+
+def _of_parameter(
+    function: cst.FunctionDef,
+    name: str,
+    file: SourceFile,
+    inner: cst.CSTNode,
+    maker: cst.Call,
+    facts: LoopFacts,
+    depth: int,
+) -> Iterator[LoaderName]:
+    calls = facts.callers.of(function)
+    if not calls:
+        raise _UnknownNameError
+    for caller, call in calls:
+        if leaves_out(call, caller, function, inner, file, facts.flow):
+            continue
+        arg = facts.flow.given(call, function, name, caller)
+        if arg is None or arg.star:
+            raise _UnknownNameError
+        yield from _names(arg.value, caller, call, maker, facts, depth - 1)
+
+
+def _assignments(
+    node: cst.Name | cst.Attribute, scope: cst.CSTNode | None, file: SourceFile, facts: LoopFacts
+) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
+    """Yield the assignments of a name or attribute, alone or in a tuple, with the name as it is written there."""
+    variable = facts.flow.variable(node, file)
+    for other in [file] if isinstance(node, cst.Name) else facts.flow.files.values():
+        for assign in other.nodes(cst.Assign, below=scope if scope is not None else other.module):
+            for target in targets(assign):
+                for each in [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]:
+                    if isinstance(each, type(node)) and facts.flow.variable(each, other) == variable is not None:
+                        yield other, assign, str(dotted(each))

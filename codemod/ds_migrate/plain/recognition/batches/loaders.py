@@ -1,0 +1,199 @@
+"""The data loaders of training loops: the size of their batches, and whether each rank gets a share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
+from ds_migrate.plain.recognition.batches.phases import other_phases
+from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
+from ds_migrate.syntax.source import SourceFile
+
+
+def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:
+    """Return the calls that make the loaders whose batches the steps are made of."""
+    found: dict[int, tuple[SourceFile, cst.Call]] = {}
+    for step in steps:
+        for file, node in sources_of(step.file, step.node, facts, depth=3):
+            loaders = loaders_of(node, file, facts.flow)
+            for value in facts.flow.in_order(loaders - other_phases(step, file, node, facts.flow)):
+                maker = facts.flow.node(value)
+                assert isinstance(maker, cst.Call)
+                found[id(maker)] = facts.flow.file(value), maker
+        idle, busy = _given(step.file, step.node, facts, depth=3)
+        for value in idle - busy:
+            found.pop(value.key, None)
+    return list(found.values())
+
+
+def _given(file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int) -> tuple[Values, Values]:
+    """Return the loaders that calls of the functions around a node are given, without it and with it running."""
+    idle: Values = frozenset()
+    busy: Values = frozenset()
+    function = file.function(node)
+    for caller, call in facts.callers.of(function) if function is not None and depth else ():
+        assert function is not None
+        loaders = frozenset(v for arg in call.args for v in loaders_of(arg.value, caller, facts.flow))
+        if leaves_out(call, caller, function, node, file, facts.flow):
+            idle |= loaders
+            continue
+        deeper, others = _given(caller, call, facts, depth - 1)
+        idle, busy = idle | deeper, busy | loaders | others
+    return idle, busy
+
+
+def sources_of(
+    file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int
+) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield what the loops around a node run over, those around the calls of its function too."""
+    function = file.function(node)
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.For):
+            yield file, outer.iter
+        elif isinstance(outer, cst.BaseComp):
+            inner: cst.CompFor | None = outer.for_in
+            while inner is not None:
+                yield file, inner.iter
+                inner = inner.inner_for_in
+        if outer is function:
+            break
+    for draw in drawn_batches(file, node, facts):
+        is_held = draw.holder is not None and len(_given_loaders(draw.holder, file, facts.flow, depth=4)) == 1
+        yield (file, draw.holder) if draw.holder is not None and is_held else (draw.file, draw.iterator)
+    if function is not None and depth:
+        for caller, call in facts.callers.of(function):
+            if not leaves_out(call, caller, function, node, file, facts.flow):
+                yield from sources_of(caller, call, facts, depth - 1)
+
+
+def items_ignore_index(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's dataset, a class of the program, draws its items whatever index it is given."""
+    dataset = argument(maker, 0, "dataset")
+    for value in of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else ():
+        method = flow.classes.method(value.key, "__getitem__")
+        function = flow.node(method) if method is not None else None
+        if method is None or flow.classes.is_abstract(method):
+            continue
+        if not isinstance(function, cst.FunctionDef) or len(parameters(function)) != 2:
+            continue
+        index, owner = parameters(function)[1].name.value, flow.file(method)
+        if all(name.value != index for name in owner.nodes(cst.Name, below=function.body)):
+            return True
+    return False
+
+
+def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
+    """Return the loaders that an expression iterates over, through enumerate(), tqdm(), iter() and the like."""
+    values = flow.values(node, file)
+    held = of_kind(values, Kind.LOADER)
+    if held or depth == 0:
+        return held
+    given, instances = _given_loaders(node, file, flow, depth), of_kind(values, Kind.INSTANCE)
+    return given if len(given) == 1 else _loaders_in(instances, flow, depth) or given
+
+
+def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> bool:
+    """Return whether the loaders of an expression may be those of other objects of a class too."""
+    values = flow.values(node, file)
+    if of_kind(values, Kind.LOADER) or depth == 0:
+        return False
+    instances = of_kind(values, Kind.INSTANCE)
+    if instances and len(_given_loaders(node, file, flow, depth)) != 1:
+        return len(_loaders_in(instances, flow, depth)) > 1
+    return any(are_mixed(part, file, flow, depth - 1) for part in parts_of(node, file, flow))
+
+
+def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
+    """Return the loaders that objects iterate over. All objects of a class are one value, with the loaders of each."""
+    return frozenset(
+        v for instance in instances for inner, within in _iterated_by(instance, flow)
+        for v in loaders_of(inner, within, flow, depth - 1)
+    )  # fmt: skip
+
+
+def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
+    """Return the loaders that the calls which make an expression are given."""
+    return frozenset(v for part in parts_of(node, file, flow) for v in loaders_of(part, file, flow, depth - 1))
+
+
+def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+    """Return the arguments of a call, what a name is assigned, and what may be in the container of an item."""
+    if isinstance(node, cst.Call):
+        return [arg.value for arg in node.args]
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        return flow.scopes(file).assigned(node)
+    if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
+        return [item for container in flow.scopes(file).assigned(node.value) for item in _items(container)]
+    return []
+
+
+def _items(container: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return what a display or comprehension of a dict or list holds."""
+    if isinstance(container, (cst.Dict, cst.List, cst.Tuple)):
+        return [element.value for element in container.elements]
+    if isinstance(container, (cst.DictComp, cst.ListComp)):
+        return [container.value if isinstance(container, cst.DictComp) else container.elt]
+    return []
+
+
+def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+    """Yield what an object of a class of the program runs over, where a loop runs over the object."""
+    for name in ("__iter__", "__next__"):
+        method = flow.classes.method(instance.key, name)
+        known = flow.node_of(method.key) if method is not None else None
+        if known is None:
+            continue
+        file, function = known
+        yield from ((loop.iter, file) for loop in file.nodes(cst.For, below=function))
+        yield from (
+            (call.args[0].value, file) for call in file.nodes(cst.Call, below=function)
+            if dotted(call.func) in ("iter", "next") and call.args
+        )  # fmt: skip
+
+
+def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader gives all data to each rank, and can give each a share."""
+    for name in ("sampler", "batch_sampler"):
+        given = argument(maker, None, name)
+        if given is not None and dotted(given.value) != "None" and _is_distributed(given.value, file, flow):
+            return _may_be_none(given.value, file, flow)
+    return True
+
+
+def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a sampler is None, or gives all data, on another path, where shard() divides the data."""
+    if isinstance(node, cst.Name):
+        assigned = file.values_of({node.value}, flow.scopes(file).owner(node.value, node))
+    else:
+        assigned = [node]
+    paths = [part for value in assigned for part in _paths(value)]
+    if any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths):
+        return True
+    functions = (v for path in paths if isinstance(path, cst.Call) for v in flow.values(path.func, file))
+    for function in of_kind(frozenset(functions), Kind.FUNCTION, Kind.METHOD):  # returns it in one of its branches
+        other = flow.file(function)
+        returned = [n.value for n in other.nodes(cst.Return, below=flow.node(function))]
+        if any(value is None or dotted(value) == "None" for value in returned):
+            return True
+        if any(value is not None and not _is_distributed(value, other, flow) for value in returned):
+            return True
+    return False
+
+
+def _paths(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
+
+
+def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    values = flow.values(node, file)
+    makers = [flow.node(v) for v in values if v.key and isinstance(flow.node(v), cst.Call)]
+    names = [
+        dotted(n) or "" for maker in (*makers, node) for n in walk(maker) if isinstance(n, (cst.Name, cst.Attribute))
+    ]
+    return any("Distributed" in name or "num_replicas" in name for name in names)

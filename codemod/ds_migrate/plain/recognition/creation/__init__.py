@@ -1,0 +1,1 @@
+"""The places where optimizers are made and bound."""

@@ -1,0 +1,75 @@
+"""Lists and dicts that hold what a call makes: ``[Adam(a), SGD(b)]``, ``{"g": Adam(a)}``, ``found.append(Adam(a))``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
+from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """An item of a container.
+
+    Attributes:
+        container: the name or attribute that holds the container.
+        text: the expression of the item, behind the statement that puts it there.
+        variable: what the item is known by.
+    """
+
+    container: cst.Name | cst.Attribute
+    text: str
+    variable: Variable
+
+
+def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
+    """Return the item that an expression becomes; None where it becomes none that can be written."""
+    around = file.parent(node)
+    if isinstance(around, cst.Element):
+        listed = file.parent(around)
+        index = list(listed.elements).index(around) if isinstance(listed, (cst.List, cst.Tuple)) else 0
+        return _of_display(listed, str(index), f"[{index}]", file)
+    if isinstance(around, cst.DictElement) and isinstance(around.key, cst.SimpleString):
+        return _of_display(file.parent(around), around.key.value, item_name(around.key), file)
+    if isinstance(around, cst.Assign) and len(around.targets) == 1:
+        return item_at(around.targets[0].target, file, flow)
+    call = file.parent(around) if isinstance(around, cst.Arg) else None
+    if isinstance(around, cst.Arg) and around.keyword is not None and is_mapping_call(call):
+        key = around.keyword.value
+        return _of_display(call, f'"{key}"', f"[{key!r}]", file)
+    if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "append":
+        held, name = of_kind(flow.values(call.func.value, file), Kind.SEQUENCE), dotted(call.func.value)
+        if len(held) == 1 and name is not None and isinstance(call.func.value, (cst.Name, cst.Attribute)):
+            return Item(call.func.value, f"{name}[-1]", (next(iter(held)).key, appended(call)))
+    return None
+
+
+def item_at(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
+    """Return the item that ``container["key"]`` or ``container[0]`` means; None where that is not known."""
+    if not isinstance(node, cst.Subscript) or len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+        return None
+    index, container = node.slice[0].slice.value, node.value
+    held = of_kind(flow.values(container, file), Kind.MAPPING, Kind.SEQUENCE)
+    is_named = isinstance(container, (cst.Name, cst.Attribute)) and dotted(container) is not None
+    if len(held) != 1 or not is_named or not isinstance(index, (cst.SimpleString, cst.Integer)):
+        return None
+    assert isinstance(container, (cst.Name, cst.Attribute))
+    return Item(container, expression_text(node), (next(iter(held)).key, item_name(index)))
+
+
+def _of_display(display: cst.CSTNode | None, index: str, name: str, file: SourceFile) -> Item | None:
+    assign = file.parent(display) if display is not None else None
+    if not isinstance(assign, (cst.Assign, cst.AnnAssign)) or assign.value is not display:
+        return None
+    (target, *more) = targets(assign)
+    if more or not isinstance(target, (cst.Name, cst.Attribute)) or dotted(target) is None:
+        return None
+    return Item(target, f"{dotted(target)}[{index}]", (id(display), name))

@@ -1,0 +1,109 @@
+"""The names of an optimizer's modules where its engine is made."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind, without_parts
+from ds_migrate.plain.recognition.creation.bindings import Bound
+from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.plain.recognition.parameters.owners import Owners, owner_at
+from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.source import SourceFile
+
+
+def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow) -> dict[str, Values] | Refusal:
+    """Return the modules as they are called where the engine is made."""
+    file, function = member.file, member.file.function(member.statement)
+    is_here = maker_file is file and maker_file.function(member.maker[1]) is function
+    found: dict[str, Values] = {}
+    method = maker_file.function(member.maker[1])
+    for text, values in owners.values.items():
+        if is_here and (text not in owners.passed or _is_of_module(text, values, member, flow)):
+            found[text] = values
+            continue
+        receiver = _receiver_of(method, text, member, flow) or _attribute_of_receiver(
+            method, text, values, member, flow
+        )
+        if receiver:
+            found |= receiver
+            continue
+        name = visible_name(values, member.statement, file, flow)
+        if name is None:
+            return Refusal(
+                Code.PLAIN_ENGINE, file, member.target,
+                "the module of the optimizer has no name where the optimizer is bound",
+                "give the model a name there: make both in the same function, or return it beside the optimizer",
+            )  # fmt: skip
+        found[name] = values
+    return found
+
+
+def _is_of_module(text: str, values: Values, member: Bound, flow: Flow) -> bool:
+    """Return whether a name of the file's module, which the function of a site does not bind, holds a module."""
+    file, function, root = member.file, member.file.function(member.statement), text.partition(".")[0]
+    is_global = flow.scopes(file).owner(root, member.target) is file.module and function is not None
+    return is_global and any(
+        values <= flow.values(node, file) and file.function(node) is None
+        for node in file.nodes(cst.Name, cst.Attribute)
+        if dotted(node) == text
+    )
+
+
+def _receiver_of(method: cst.FunctionDef | None, text: str, member: Bound, flow: Flow) -> dict[str, Values]:
+    """Return the module whose method makes the optimizer, as the call at the site is written on it."""
+    if method is None or text not in [p.name.value for p in method.params.params[:1]]:
+        return {}
+    for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):
+        callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
+        if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
+            try:
+                found = owner_at(call.func.value, member.file, flow).values
+            except UnknownOwnerError:
+                return {}
+            return found if all(of_kind(held, Kind.MODULE) == held for held in found.values()) else {}
+    return {}
+
+
+def _attribute_of_receiver(
+    method: cst.FunctionDef | None, text: str, values: Values, member: Bound, flow: Flow
+) -> dict[str, Values]:
+    """Return ``self.model``, of which a method makes the optimizer, where the call at the site is written on self."""
+    receiver, dot, name = text.partition(".")
+    if method is None or not dot or receiver not in [p.name.value for p in method.params.params[:1]]:
+        return {}
+    file = member.maker[0]
+    owner_class = next((outer for outer in file.ancestors(method) if isinstance(outer, cst.ClassDef)), None)
+    if owner_class is None or flow.classes.is_module(owner_class, file):
+        return {}  # a module, of which this is a part
+    for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):
+        callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
+        if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
+            owner = dotted(call.func.value)
+            return {f"{owner}.{name}": values} if owner is not None else {}
+    return {}
+
+
+def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:
+    """Return the name, attribute or item that holds these modules, and no other, before a statement runs.
+
+    A name that may also hold a part of one of them is such a name: it names what is trained in either case.
+    """
+    line = file.position(statement)
+    function = file.function(statement)
+    nodes = [
+        node for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module)
+        if dotted(node) is not None and file.function(node) is function
+        and (file.position(node) <= line or file.statement(node) is statement)
+        and not isinstance(file.parent(node), cst.Attribute)
+    ]  # fmt: skip
+    names = (dotted(node) for node in nodes if without_parts(flow.values(node, file)) == values)
+    items = (
+        f"{dotted(node)}{item}" for node in nodes if len(flow.values(node, file)) == 1
+        for mapping in of_kind(flow.values(node, file), Kind.MAPPING)
+        for item, held in flow.literal_items(mapping) if held == values
+    )  # fmt: skip
+    return next(names, None) or next(items, None)

@@ -1,0 +1,1 @@
+"""Libraries that train, step or scale for a program."""

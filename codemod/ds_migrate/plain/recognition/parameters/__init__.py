@@ -1,0 +1,1 @@
+"""The parameters that an optimizer holds, and the modules that own them."""

@@ -1,0 +1,112 @@
+"""Modules by the expressions that a program writes for them: of a part, the whole that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.copies import Call
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.creation.containers import item_at
+from ds_migrate.plain.recognition.parameters.parameter_filters import Filters
+from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
+from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
+_NAMESPACES = frozenset({"types", "argparse", "easydict", "addict", "munch", "box", "omegaconf", "ml_collections"})
+
+
+@dataclass
+class Owners:
+    """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters.
+
+    ``tensors`` are in no module. ``passed`` are those of both that another function names, as it passes them on.
+    """
+
+    values: dict[str, Values] = field(default_factory=dict)
+    tensors: dict[str, Values] = field(default_factory=dict)
+    passed: set[str] = field(default_factory=set)
+    is_partial: bool = False
+    filters: Filters = field(default_factory=Filters)
+    collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
+    parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
+    has_wholes: bool = False
+    calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
+    only_calls: Sequence[Call] = ()  # of the functions around it that are called at one place, the innermost first
+    around: Sequence[cst.CSTNode] = ()  # what the optimizer is made in, the innermost first
+
+
+def owner_at(module: cst.BaseExpression, file: SourceFile, flow: Flow) -> Owners:
+    """Return a module by the expression that it is written as.
+
+    Raises:
+        UnknownOwnerError: it has no name.
+    """
+    owners = Owners()
+    add_module(module, file, flow, owners)
+    return owners
+
+
+def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> None:
+    """Add a module; of a part, the whole that it belongs to."""
+    passed = passed_for(module, file, flow, owners.calls)
+    if passed is not None:
+        add_module(passed[1], passed[0], flow, owners)
+        return
+    values = flow.values(module, file)
+    written, part = module, of_kind(values, Kind.PART)
+    while isinstance(module, (cst.Attribute, cst.Subscript)) and (
+        of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow))
+    ):
+        if _is_namespace(module.value, file, flow):
+            values = part = values - of_kind(values, Kind.PART)
+            break
+        owners.is_partial = True
+        module = module.value
+        values = flow.values(module, file)
+    held = of_kind(values, Kind.MODULE, Kind.OBJECT)
+    if isinstance(module, cst.Attribute) and module.attr.value == "module" and held:  # of a wrapper
+        module = module.value if flow.values(module.value, file) >= held else module
+    known = of_kind(values, *_MODULES)
+    for caller, call in owners.calls:
+        known = flow.copies.all_of(known, caller, call)
+    if not known or (dotted(module) is None and item_at(module, file, flow) is None):
+        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module")
+    owners.values[expression_text(module)] = known
+    if len(part) != 1 or dotted(written) is None:
+        owners.has_wholes = True
+    else:
+        owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
+
+
+def passed_for(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, calls: Sequence[Call]
+) -> tuple[SourceFile, cst.BaseExpression] | None:
+    """Return what the call that the optimizer has come through gives for a parameter."""
+    scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef):
+        return None
+    for caller, call in calls:
+        if any(v.key == id(scope) for v in flow.values(call.func, caller)):
+            arg = flow.given(call, scope, node.value, caller)
+            is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
+            if arg is not None and not arg.star and not is_assigned:
+                return caller, arg.value
+    return None
+
+
+def _is_namespace(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether attributes of a node are no parts of a module: those of ``types.SimpleNamespace`` and the like."""
+    held = flow.values(node, file)
+    return bool(held) and all(value.name.partition(".")[0] in _NAMESPACES for value in held)
+
+
+def _is_layer(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a node is an item of a module, as of an ``nn.Sequential``."""
+    held = flow.values(node.value, file) if isinstance(node, cst.Subscript) else frozenset()
+    return bool(held) and all(v.kind is Kind.MODULE or v.name.startswith("torch.nn.") for v in held)

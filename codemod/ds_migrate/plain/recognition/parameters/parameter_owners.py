@@ -1,0 +1,251 @@
+"""The modules whose parameters an optimizer is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.copies import Call
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
+from ds_migrate.plain.recognition.parameters.parameter_sources import (
+    UnknownOwnerError,
+    iterated,
+    replaces,
+    shown,
+    sources_of_name,
+    text_of,
+)
+from ds_migrate.plain.recognition.parameters.standalone_tensors import are_standalone
+from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
+_FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
+_ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
+_DEPTH = 24
+
+
+def owners_of(
+    maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = (), only_calls: Sequence[Call] = ()
+) -> Owners:
+    """Return the modules whose parameters the call that makes an optimizer is given.
+
+    ``calls`` are those of the functions around it that return the optimizer, the innermost first; ``only_calls`` those
+    of functions around it that are called at one place.
+
+    Raises:
+        UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
+    """
+    made = flow.construction(maker, file)
+    given = (
+        argument(made, 0, "params")
+        or argument(made, None, "params")
+        or argument(made, None, "model")
+        or argument(made, None, "model_or_params")
+    )
+    if given is None or given.star:
+        raise UnknownOwnerError("it is given no parameters that can be followed")
+    owners = Owners(calls=calls, only_calls=only_calls, around=list(file.ancestors(maker)))
+    owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
+    modules = [arg.value for arg in made.args if not arg.star and of_kind(flow.values(arg.value, file), Kind.MODULE)]
+    if modules:  # as in create_optimizer(args, model)
+        given_nodes: list[cst.BaseExpression] = modules
+        owners.is_partial = True
+    else:
+        given_nodes = [given.value]
+    for node in given_nodes:
+        _collect(node, file, flow, owners, _DEPTH)
+    if not owners.values and not owners.tensors:
+        raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    owners.is_partial |= owners.filters.is_partial
+    return owners
+
+
+def owners_of_group(call: cst.Call, file: SourceFile, flow: Flow) -> Owners:
+    """Return the modules whose parameters ``add_param_group()`` is given.
+
+    Raises:
+        UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
+    """
+    owners, group = Owners(), argument(call, 0, "param_group")
+    if group is None or group.star:
+        raise UnknownOwnerError("add_param_group() is given no parameters that can be followed")
+    _collect(group.value, file, flow, owners, _DEPTH)
+    return owners
+
+
+def _collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    if depth == 0:
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
+    deeper = depth - 1
+    if isinstance(node, cst.Call):
+        _of_call(node, file, flow, owners, deeper)
+    elif isinstance(node, (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
+        item = node.value if isinstance(node, cst.DictComp) else node.elt
+        if isinstance(item, cst.Subscript):  # of what holds them by name
+            owners.is_partial = True
+            _collect(item.value, file, flow, owners, deeper)
+        else:
+            owners.filters.add(node, block=id(file.parent(file.statement(node))))
+            _collect(iterated(node.for_in, item), file, flow, owners, deeper)
+    elif isinstance(node, (cst.List, cst.Tuple)):
+        for element in node.elements:
+            _collect(element.value, file, flow, owners, deeper)
+    elif isinstance(node, cst.Dict):
+        params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params"]
+        if all(isinstance(e.value, cst.List) and not e.value.elements for e in node.elements):
+            return  # lists that are filled later
+        if not params:
+            raise UnknownOwnerError("a parameter group has no params")
+        _collect(params[0], file, flow, owners, deeper)
+    elif isinstance(node, cst.BinaryOperation):
+        _collect(node.left, file, flow, owners, deeper)
+        _collect(node.right, file, flow, owners, deeper)
+    elif isinstance(node, cst.IfExp):
+        owners.is_partial = True
+        _collect(node.body, file, flow, owners, deeper)
+        _collect(node.orelse, file, flow, owners, deeper)
+    elif isinstance(node, (cst.Name, cst.Attribute)):
+        _of_name(node, file, flow, owners, deeper)
+    elif isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
+        owners.is_partial = True  # one list of several
+        _collect(node.value, file, flow, owners, deeper)
+    else:
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
+
+
+def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    name = called_name(node)
+    params = argument(node, 0, "params")
+    if params is not None and not params.star and of_kind(flow.values(node, file), Kind.OPTIMIZER):
+        _collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps
+        return
+    if isinstance(node.func, cst.Attribute) and name in _ASKED_OF_MODULES:
+        owners.is_partial |= not name.endswith("parameters")
+        if isinstance(node.func.value, cst.Name) and _is_loop_variable(node.func.value, file, flow, owners):
+            _of_sources(node.func.value, file, flow, owners, depth)
+        else:
+            add_module(node.func.value, file, flow, owners)
+    elif name in _CONTAINERS:
+        owners.is_partial |= name == "filter"
+        for arg in node.args[1:] if name == "filter" else node.args:
+            _collect(arg.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys"):
+        _collect(node.func.value, file, flow, owners, depth)
+    elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
+        owners.is_partial = True  # a method of the module that selects its parameters
+        add_module(node.func.value, file, flow, owners)
+        if not _selects_parameters(node, file, flow):
+            owners.tensors[expression_text(node)] = NOTHING
+    elif name == "enumerate" and node.args:
+        _collect(node.args[0].value, file, flow, owners, depth)
+    else:
+        modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
+        if not modules:
+            modules = [module for arg in node.args for module in _listed_modules(arg.value, file, flow)]
+        if not modules:
+            modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
+        if not modules:
+            raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
+        owners.is_partial = True
+        for module in modules:
+            add_module(module, file, flow, owners)
+
+
+def _listed_modules(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> list[cst.BaseExpression]:
+    """Return the modules whose parameters are given as they are: ``list(model.named_parameters())``, also by a name."""
+    if isinstance(node, cst.Name) and depth:
+        scope = flow.scopes(file).owner(node.value, node)
+        values = file.values_of({node.value}, scope)
+        return _listed_modules(values[0], file, flow, depth - 1) if len(values) == 1 else []
+    if not isinstance(node, cst.Call):
+        return []
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
+    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters"):
+        return [node.func.value]
+    args = node.args if name in _CONTAINERS else ()
+    return [module for arg in args for module in _listed_modules(arg.value, file, flow, depth - 1)]
+
+
+def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a method may return no other tensors than parameters of its module.
+
+    What it keeps in a list may be in no module: the weights of operations that an architecture search learns.
+    """
+    methods = of_kind(flow.values(call.func, file), Kind.METHOD, Kind.FUNCTION)
+    return not methods or all(
+        any(
+            node.attr.value in _ASKED_OF_MODULES
+            for node in flow.file(method).nodes(cst.Attribute, below=flow.node(method))
+        )
+        for method in methods
+    )
+
+
+def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    passed = passed_for(node, file, flow, owners.calls)
+    if passed is not None:
+        _collect(passed[1], passed[0], flow, owners, depth)
+        return
+    values = flow.values(node, file)
+    if of_kind(values, Kind.MODULE) or _is_used_as_module(node, flow, file):
+        add_module(node, file, flow, owners)
+        return
+    if are_standalone(values, flow):
+        owners.tensors[expression_text(node)] = values
+        return
+    _of_sources(node, file, flow, owners, depth)
+
+
+def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    """Collect from what a name is made of, rather than from what it holds last."""
+    passed = passed_for(node, file, flow, owners.only_calls)
+    if passed is not None:
+        known = {*owners.values, *owners.tensors}
+        _collect(passed[1], passed[0], flow, owners, depth)
+        owners.passed |= {*owners.values, *owners.tensors} - known
+        return
+    sources = list(sources_of_name(node, file, flow))
+    if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
+        owners.is_partial = True  # a parameter of it
+        _collect(node.value, file, flow, owners, depth)
+        return
+    if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
+        raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
+    owners.is_partial |= len([s for s, _ in sources if replaces(s, node, file)]) > 1
+    for source, is_part in sources:
+        owners.is_partial |= is_part
+        if not any(source is known for known in owners.collected):
+            owners.collected.append(source)
+            _collect(source, file, flow, owners, depth)
+
+
+def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
+    """Return whether a name is one module after another of a loop that the optimizer is made behind."""
+    return any(
+        name.value == dotted(part)
+        for loop in flow.scopes(file).nodes(name, cst.For)
+        if not any(outer is loop for outer in owners.around)
+        for part in walk(loop.target)
+    )
+
+
+def _is_module(node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> bool:
+    is_module = bool(of_kind(flow.values(node, file), Kind.MODULE))
+    return isinstance(node, cst.Name) and (is_module or _is_loop_variable(node, file, flow, owners))
+
+
+def _is_used_as_module(node: cst.BaseExpression, flow: Flow, file: SourceFile) -> bool:
+    """Return whether the program asks what a library has made for the parameters or modules in it."""
+    values = of_kind(flow.values(node, file), Kind.OBJECT)
+    return bool(values) and any(
+        flow.values(used.value, other) & values
+        for other in flow.files.values()
+        for name in _ASKED_OF_MODULES
+        for used in other.attributes_by_name.get(name, ())
+    )

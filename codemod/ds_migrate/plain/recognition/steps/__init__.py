@@ -1,0 +1,1 @@
+"""The operations of a step, and code that changes weights without them."""

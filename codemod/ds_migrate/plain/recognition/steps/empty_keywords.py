@@ -1,0 +1,36 @@
+"""``**kwargs`` that no call of a function gives anything: ``loss.backward(**kwargs)`` is ``loss.backward()``."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.nodes import dotted, parameters, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 4  # functions that hand them on
+
+
+def are_stars_empty(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers, depth: int = _DEPTH) -> bool:
+    """Return whether the starred arguments of a call are ``**kwargs`` of its function, which are always empty."""
+    function, stars = file.function(call), [arg for arg in call.args if arg.star]
+    if function is None or function.decorators or not depth or any(arg.star != "**" for arg in stars):
+        return False
+    param = function.params.star_kwarg
+    if param is None or any(dotted(arg.value) != param.name.value for arg in stars) or _is_used(function, param, call):
+        return False
+    named = {p.name.value for p in parameters(function)}
+    calls = [(caller, one, flow.construction(one, caller).args) for caller, one in callers.of(function)]
+    return bool(calls) and all(
+        all(arg.keyword is None or arg.keyword.value in named for arg in args)
+        and (not any(arg.star for arg in args) or are_stars_empty(one, caller, flow, callers, depth - 1))
+        for caller, one, args in calls
+    )
+
+
+def _is_used(function: cst.FunctionDef, param: cst.Param, call: cst.Call) -> bool:
+    """Return whether a function may put something into its ``**kwargs``, or hands them on elsewhere too."""
+    handed_on = {id(arg.value) for arg in call.args if arg.star}
+    names = (node for node in walk(function.body) if isinstance(node, cst.Name) and node.value == param.name.value)
+    return any(id(node) not in handed_on for node in names)

@@ -1,0 +1,211 @@
+"""The operations of training loops: backward, step, zero_grad, clipping."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import CLIP_NORM
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
+from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
+from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
+from ds_migrate.plain.recognition.steps.clip_calls import is_clip
+from ds_migrate.plain.recognition.steps.empty_keywords import are_stars_empty
+from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls
+from ds_migrate.plain.recognition.steps.second_order import GraphRequests
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
+
+_OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
+_TWO_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_step", "perturb_weights"})
+UNKNOWN_SCALER = (
+    "cannot determine which GradScaler this is",
+    "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
+)
+_OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
+
+
+def find_operations(flow: Flow, callers: Callers) -> Operations:
+    """Return every operation on an optimizer in the files of a program that may run."""
+    steps: list[Step] = []
+    backwards: list[Backward] = []
+    zero_grads: list[ZeroGrad] = []
+    clips: list[Clip] = []
+    refusals: list[Refusal] = []
+    for file in flow.files.values():
+        for call in file.nodes(cst.Call):
+            name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+            if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
+                continue
+            if name in ("step", "zero_grad") and is_of_wrapper(call, file, flow):
+                continue
+            if name == "step":
+                found = list(_step(call, file, flow))
+                steps += [one for one in found if isinstance(one, Step)]
+                refusals += [one for one in found if isinstance(one, Refusal)]
+            elif name == "backward":
+                backward = _backward(call, file, flow, callers)
+                if isinstance(backward, Backward):
+                    backwards.append(backward)
+                elif backward is not None:
+                    refusals.append(backward)
+            elif name == "zero_grad":
+                owner = call.func.value
+                zero_grads.append(ZeroGrad(file, call, call, owner, flow.values(owner, file)))
+            elif name in _TWO_PHASES and of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER):
+                refusals.append(
+                    Refusal(
+                        Code.PLAIN_CLOSURE, file, call, f"{name}() steps in two phases, which engine.step() cannot do",
+                        "step once after the backward pass",
+                    )
+                )  # fmt: skip
+            if is_clip(call, file, flow, callers):
+                clips.append(_clip(call, file, flow))
+        zero_grads += _clearing_loops(file, flow)
+        refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow, callers))
+    attacks = find_attacks(steps, flow, callers)
+    left = [step for step in steps if step.optimizers & attacks]
+    refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
+    steps = [step for step in steps if step not in left]
+    return Operations(steps, backwards, zero_grads, clips, refusals, left, frozenset(attacked_names(attacks, flow)))
+
+
+def is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a class of optimizers does this to one that it keeps, as Lookahead: an engine has the outer."""
+    around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+    kept = call.func.value if isinstance(call.func, cst.Attribute) else None
+    return isinstance(kept, cst.Attribute) and around is not None and flow.classes.is_optimizer(around, file)
+
+
+def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refusal]:
+    assert isinstance(call.func, cst.Attribute)
+    owner = call.func.value
+    values = flow.values(owner, file)
+    scaler = None
+    if of_kind(values, Kind.SCALER) and call.args:
+        scaler, owner = owner, call.args[0].value
+        values = flow.values(owner, file)
+    optimizers = of_kind(values, Kind.OPTIMIZER)
+    if optimizers:
+        if scaler is None and call.args:
+            yield Refusal(
+                Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
+                "compute loss and backward() before step(), and call step() without arguments",
+            )  # fmt: skip
+        yield Step(file, call, call, owner, optimizers, scaler)
+        return
+    is_known = of_kind(values, Kind.SCHEDULE, Kind.LOADER) or of_kind(flow.values(call.func, file), *_OWN_BACKWARD)
+    stepped = call.args[0].value if scaler is None and call.args else None
+    if not is_known and stepped is not None and of_kind(flow.values(stepped, file), Kind.OPTIMIZER):
+        yield Refusal(Code.PLAIN_PRECISION, file, call, *UNKNOWN_SCALER)
+        return
+    if stepped is not None and _may_be_optimizer(stepped, file):
+        owner = stepped
+    if not is_known and _may_be_optimizer(owner, file):
+        yield Refusal(
+            Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {expression_text(owner)}.step() moves",
+            "make the optimizer in this program, and pass it on as an argument or an attribute",
+        )  # fmt: skip
+
+
+def _may_be_optimizer(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether something that cannot be followed is an optimizer, by its name or as ``zero_grad()`` clears it."""
+    name = dotted(node.value if isinstance(node, cst.Subscript) else node) or ""
+    if _OPTIMIZER_NAME.search(name):
+        return "sched" not in name.lower()
+    cleared = file.attributes_by_name.get("zero_grad", ())
+    return bool(name) and any(dotted(clear.value) == dotted(node) for clear in cleared)
+
+
+def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Backward | Refusal | None:
+    assert isinstance(call.func, cst.Attribute)
+    loss = call.func.value
+    values = flow.values(loss, file)
+    callees = flow.values(call.func, file)
+    if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
+        return None
+    if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
+        return None  # an indirect call
+    scaler = None
+    if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
+        is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
+        scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
+    gradient = argument(call, 0, "gradient")
+    gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
+    requests = GraphRequests(flow, callers)
+    asked = [arg for arg in call.args if arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")]
+    asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
+    graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
+    unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
+    unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
+    unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
+    if unknown or (has_star(call) and not are_stars_empty(call, file, flow, callers)):
+        return Refusal(
+            Code.PLAIN_BACKWARD, file, call,
+            f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
+            "call backward() with gradient= and retain_graph= at most",
+        )  # fmt: skip
+    retains = argument(call, None, "retain_graph")
+    return Backward(
+        file, call, call, loss, scaler,
+        retains.value if retains is not None else None, gradient.value if gradient is not None else None, graph,
+    )  # fmt: skip
+
+
+def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:
+    """Yield the loops over all parameters of a module that set each gradient to None."""
+    for node in file.attributes_by_name.get("grad", ()):
+        if not is_set_to_none(node, file):
+            continue
+        block = file.parent(file.statement(node))
+        loop = file.parent(block) if block is not None else None
+        if not isinstance(loop, cst.For) or loop.body is not block or dotted(loop.target) != dotted(node.value):
+            continue
+        over = loop.iter
+        if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value == "parameters":
+            owner = over.func.value
+            yield ZeroGrad(file, over, over, owner, flow.values(owner, file), is_loop=True)
+
+
+def is_set_to_none(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a gradient is cleared by an assignment of None."""
+    target = file.parent(node)
+    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(line, cst.Assign) and dotted(line.value) == "None"
+
+
+def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
+    parameters, norm = argument(call, 0, "parameters"), argument(call, 1, "max_norm")
+    kind = argument(call, 2, "norm_type")
+    modules = frozenset(
+        value for node in (walk(parameters.value) if parameters is not None else ())
+        for value in parameter_owners(node, file, flow)
+    )  # fmt: skip
+    is_euclidean = kind is None or (
+        isinstance(kind.value, (cst.Integer, cst.Float)) and kind.value.evaluated_value == 2
+    )
+    is_statement = isinstance(file.parent(call), cst.Expr)
+    is_whole = parameters is not None and _is_whole(parameters.value)
+    is_norm = flow.is_call_of(call, file, CLIP_NORM)
+    known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
+    return Clip(file, call, call, without_parts(modules), known)
+
+
+def _is_whole(node: cst.BaseExpression) -> bool:
+    """Return whether parameters are all of some modules: ``list(a.parameters()) + list(b.parameters())`` are."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+        return _is_whole(node.left) and _is_whole(node.right)
+    return isinstance(node, cst.Call)
+
+
+def parameter_owners(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[Value]:
+    """Yield the modules whose ``parameters()`` a node is."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters":
+        yield from of_kind(flow.values(node.func.value, file), Kind.MODULE, Kind.OBJECT, Kind.PART, Kind.INSTANCE)
