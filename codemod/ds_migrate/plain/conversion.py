@@ -10,7 +10,7 @@ from pathlib import Path
 from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parsed_files import ParsedFiles
@@ -130,7 +130,7 @@ class _Conversion:
     def results(self) -> Iterator[FileResult]:
         yield from self.errors
         flow = Flow(self.files, self.unit.program.resolve)
-        callers = Callers(flow)
+        callers = callers_of(flow)
         operations = find_operations(flow, callers)
         parts = used_first(merge_sharing(find_parts(operations, flow, callers), operations, flow), flow)
         for part in parts:

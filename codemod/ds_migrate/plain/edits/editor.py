@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.findings import Severity
-from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.engines.engine_copies import copied_engines
@@ -33,7 +33,6 @@ from ds_migrate.plain.ranks.files.numbered_folders import share_names_not_taken
 from ds_migrate.plain.ranks.files.prepared_data import PreparedData
 from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.files.waits import wait_for_saves
-from ds_migrate.plain.ranks.idle_code import IdleCode
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
@@ -105,13 +104,12 @@ class Editor:
         helpers = [f for f in beside if f not in stepping and f not in self._others]
         beside_it = [f for f in helpers if f not in self.files]
         quiet = [f for f in beside_it if f not in self._kept]
-        idle = IdleCode(self.flow, self.plan.facts.callers)
-        guards = OutputGuards(self.plan, idle, self._runtime, self._converted)
+        guards = OutputGuards(self.plan, self._runtime, self._converted)
         guards.guard_saves(f for f in beside_it if f not in quiet)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
         with self._left_to_a_person():
             notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
-        argument = LauncherArgument(self.plan.facts, self._changeable, idle, self._runtime, self._converted)
+        argument = LauncherArgument(self.plan.facts, self._changeable, self._runtime, self._converted)
         notes += argument.add(self.files, helpers)
         prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
         notes += prepared.let_rank_0_begin(self._converted)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers, is_called
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.calls.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT

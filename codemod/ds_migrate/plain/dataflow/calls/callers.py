@@ -115,38 +115,9 @@ class Callers:
         return any(is_repeated(file, node) for file, node in (place, *calls[:-1])) or self.may_run_often(*calls[-1])
 
 
-def is_called(names: Collection[str], flow: Flow) -> bool:
-    """Return whether a program calls one of these functions of a library, by their dotted names.
-
-    A call in a function that nothing names does not run: helpers are often copied whole from other projects.
-    """
-    return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
-
-
-def _called(flow: Flow) -> frozenset[str]:
-    """Return the functions of libraries that a program calls, by their dotted names."""
-    places = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
-    called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for call, file in places)
-    return frozenset(v.name for call, file, values in called if not _is_idle(call, file, flow) for v in values)
-
-
-def _is_idle(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    function = file.function(call)
-    if function is None or function.decorators:
-        return False
-    return function.name.value not in flow.once("named", lambda: _named(flow))
-
-
-def _named(flow: Flow) -> frozenset[str]:
-    """Return the names that a program uses, other than where functions are defined."""
-    names = (
-        node.value
-        for file in flow.files.values()
-        for node in file.nodes(cst.Name)
-        if not isinstance(file.parent(node), cst.FunctionDef)
-    )
-    texts = (node.raw_value for file in flow.files.values() for node in file.nodes(cst.SimpleString))
-    return frozenset((*names, *texts, "__init__", "__call__", "__enter__"))
+def callers_of(flow: Flow) -> Callers:
+    """Return the calls of each function of a program."""
+    return flow.once("callers", lambda: Callers(flow))
 
 
 def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

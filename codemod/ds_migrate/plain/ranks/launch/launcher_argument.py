@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.idle_code import IdleCode
+from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.rank_arguments import default_number, is_number_of_rank, names_added
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -44,14 +44,12 @@ class LauncherArgument:
         self,
         facts: LoopFacts,
         changeable: Collection[SourceFile],
-        idle: IdleCode,
         runtime: RuntimeNames,
         converted: Converted,
     ) -> None:
         self._facts = facts
         self._flow = facts.flow
         self._changeable = changeable
-        self._idle = idle
         self._runtime = runtime
         self._converted = converted
 
@@ -68,7 +66,7 @@ class LauncherArgument:
             (file, call)
             for file, is_entry in running.items()
             for call in file.nodes(cst.Call)
-            if is_entry or not self._idle.holds(call, file)
+            if is_entry or not is_idle(call, file, self._flow)
         ]
         if self._facts.options.runtime and is_called(INIT, self._flow):
             self._take_variable([place for place in calls if place[0] in self._changeable])

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.callers import is_called
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

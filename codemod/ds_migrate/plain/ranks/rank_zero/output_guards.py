@@ -11,7 +11,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
 from ds_migrate.plain.ranks.files.waits import gives_weights
-from ds_migrate.plain.ranks.idle_code import IdleCode
+from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
     guard_function,
@@ -33,14 +33,13 @@ IsOutput = Callable[[cst.CSTNode], bool]
 class OutputGuards:
     """The guards of a program: neighbouring statements share one, and so does a function that only outputs."""
 
-    def __init__(self, plan: ProgramPlan, idle: IdleCode, runtime: RuntimeNames, converted: Converted) -> None:
+    def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
         self._flow = plan.facts.flow
         self._callers = plan.facts.callers
         self._runtime = runtime
         self._converted = converted
         self._code = OutputCode(plan)
         self._calls = self._code.calls
-        self._idle = idle
         self._steps = plan.facts.operations.steps
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
         self._own: list[SourceFile] = []
@@ -117,7 +116,7 @@ class OutputGuards:
         """Return whether a node of a helper file never runs with the loop: it is in a function without calls."""
         if file in self._own:
             return False
-        return self._idle.holds(node, file)
+        return is_idle(node, file, self._flow)
 
     def _is_to_leave(self, function: cst.FunctionDef, file: SourceFile) -> bool:
         """Return whether other ranks return at once from a function: all its statements, several, only output."""

@@ -1,0 +1,64 @@
+"""The functions that code of a program names or calls; code is that of a function, or of a module outside of them."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.source import SourceFile
+
+
+class CodeGraph:
+    """The functions that each function or module of a program names, or calls by whatever name, by identity."""
+
+    def __init__(self, flow: Flow, callers: Callers) -> None:
+        files = flow.files.values()
+        self._functions = {file: file.nodes(cst.FunctionDef) for file in files}
+        self._names = {key: set[str]() for file in files for key in self.of(file)}
+        self._calls = {key: set[int]() for key in self._names}
+        self._by_name: dict[str, set[int]] = {}
+        for file in files:
+            for name in file.nodes(cst.Name):
+                if not isinstance(file.parent(name), (cst.FunctionDef, cst.ImportAlias)):
+                    self._names[key_around(name, file)].add(name.value)
+            for text in file.nodes(cst.SimpleString):
+                self._names[key_around(text, file)].add(text.raw_value)
+            for function in self._functions[file]:
+                self._by_name.setdefault(function.name.value, set()).add(id(function))
+                for caller, call in callers.of(function):
+                    self._calls[key_around(call, caller)].add(id(function))
+
+    def of(self, file: SourceFile) -> set[int]:
+        """Return the code of a file: its module, and its functions."""
+        return {id(file.module), *map(id, self._functions[file])}
+
+    def named(self) -> set[int]:
+        """Return the functions that other code names or calls, whether that runs or not."""
+        return {one for key in self._names for one in self._following(key) if one != key}
+
+    def reached_from(self, start: set[int]) -> set[int]:
+        """Return this code, and all functions that it names or calls, however indirectly."""
+        found, todo = set(start), list(start)
+        while todo:
+            new = self._following(todo.pop()) - found
+            found |= new
+            todo += new
+        return found
+
+    def leading_to(self, found: set[int]) -> set[int]:
+        """Return this code, and all that names or calls it, however indirectly."""
+        while True:
+            names = {name for name, keys in self._by_name.items() if keys & found}
+            new = {key for key, used in self._names.items() if used & names or self._calls[key] & found}
+            if new <= found:
+                return found
+            found = found | new
+
+    def _following(self, key: int) -> set[int]:
+        return self._calls[key].union(*(self._by_name.get(name, ()) for name in self._names[key]))
+
+
+def key_around(node: cst.CSTNode, file: SourceFile) -> int:
+    """Return the identity of the innermost function around a node, or of its module."""
+    return id(file.function(node) or file.module)

@@ -1,0 +1,69 @@
+"""Functions of a program that never run: helpers are often copied whole from other projects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import callers_of
+from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import called_name
+from ds_migrate.syntax.source import SourceFile
+
+
+class IdleFunctions:
+    """The functions that no code names which runs.
+
+    A launcher, or an entry point of a package, runs functions that no file of the program names: those that lead to a
+    backward pass, where no other code of their file does.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        files = flow.files.values()
+        graph = CodeGraph(flow, callers_of(flow))
+        functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
+        unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
+        running = graph.reached_from(unnamed.union(id(file.module) for file in files))
+        training = graph.leading_to(
+            {
+                key_around(call, file)
+                for file in files for call in file.nodes(cst.Call) if called_name(call) == "backward"
+            }
+        )  # fmt: skip
+        named = graph.named()
+        entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]
+        self._running = graph.reached_from(running.union(*entries))
+
+    def hold(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node is a function that never runs, or in one."""
+        functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
+        return any(id(function) not in self._running for function in functions)
+
+
+def idle_functions(flow: Flow) -> IdleFunctions:
+    """Return the functions of a program that never run."""
+    return flow.once("idle functions", lambda: IdleFunctions(flow))
+
+
+def is_called(names: Collection[str], flow: Flow) -> bool:
+    """Return whether a program calls one of these functions of a library, by their dotted names."""
+    return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
+
+
+def _called(flow: Flow) -> frozenset[str]:
+    """Return the functions of libraries that code which runs may call, by their dotted names."""
+    idle = idle_functions(flow)
+    places = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
+    called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for call, file in places)
+    return frozenset(v.name for call, file, values in called for v in values if not idle.hold(call, file))
+
+
+def _is_called_unnamed(function: cst.FunctionDef, file: SourceFile) -> bool:
+    """Return whether a function may be called without its name: decorated, or a method that Python or a base calls."""
+    name, owner = function.name.value, next(islice(file.ancestors(function), 1, 2), None)
+    is_special = name.startswith("__") and name.endswith("__")
+    return bool(function.decorators) or is_special or (isinstance(owner, cst.ClassDef) and bool(owner.bases))

@@ -1,0 +1,75 @@
+"""Functions that never run: what a program does not do says nothing about its ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, body, run
+
+SUM = """
+    def train(model, loader, optimizer):
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(x)
+        return total / len(loader.dataset)
+
+
+    def main():
+        GROUP
+        loader = DataLoader(data, batch_size=4)
+        model = Net()
+        print(train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1)))
+    """
+HELPERS = """\
+import torch.distributed as dist
+
+
+def note(text):
+    print(text)
+
+
+def start_pytorch():
+    dist.init_process_group("gloo")
+
+
+def start(launcher):
+    if launcher == "pytorch":
+        start_pytorch()
+"""
+
+
+def _converted(folder: Path, text: str, **files: str) -> str:
+    report = run(folder, train="import torch.distributed as dist\n" + text, **files)
+    (result,) = [file for file in report.files if file.path.name == "train.py"]
+    assert result.after is not None
+    return result.after.decode()
+
+
+def test_a_function_that_an_entry_point_runs_forms_the_ranks(tmp_path: Path) -> None:
+    text = body(SUM).replace("GROUP", "dist.init_process_group('gloo')")
+    assert "count_samples" not in _converted(tmp_path, text)
+
+
+@pytest.mark.parametrize("main", ["main()", "if __name__ == '__main__':\n    main()"])
+def test_helpers_that_only_idle_functions_call_form_no_ranks(tmp_path: Path, main: str) -> None:
+    text = "from helpers import note\n" + body(SUM).replace("GROUP", "note('begun')") + f"\n\n{main}\n"
+    assert "count_samples" in _converted(tmp_path, text, helpers=HELPERS)
+
+
+def test_an_idle_loop_beside_one_that_runs_forms_no_ranks(tmp_path: Path) -> None:
+    text = body(SUM).replace("GROUP", "pass")
+    other = body(SUM).replace("GROUP", "dist.init_process_group('gloo')").replace("main", "main_of_ranks")
+    text += "\n\nmain()\n" + other.removeprefix(HEADER).replace("train(", "train_on_ranks(")
+    assert "count_samples" in _converted(tmp_path, text)
+
+
+def test_what_a_method_calls_that_a_base_class_calls_runs(tmp_path: Path) -> None:
+    text = body(SUM).replace("GROUP", "pass")
+    group = "\n    def hook(self):\n        dist.init_process_group('gloo')\n"
+    text = text.replace("class Net(nn.Module):\n", f"class Net(nn.Module):{group}")
+    assert "count_samples" not in _converted(tmp_path, text + "\n\nmain()\n")
