@@ -667,3 +667,36 @@ def test_an_environment_without_a_seed_is_for_review(lines: str, is_reviewed: bo
     setup = "import gymnasium as gym\nenv = gym.make('CartPole-v1')\n"
     report = run(tmp_path, train=HEADER + setup + lines + LOOP)
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
+
+
+def test_a_name_that_a_with_statement_binds_is_not_what_another_one_binds_to_it(tmp_path: Path) -> None:
+    setup = 'import yaml\nwith open("c.yaml") as f:\n    config = yaml.safe_load(f)\nbest = 9.0\nif config["deep"]:\n'
+    setup += "    model.fc.bias.data.zero_()"
+    after = (
+        'if total < best:\n    best = total\n    path = "a"\n    with open(path, "w") as f:\n        f.write("best")'
+    )
+    text = converted(tmp_path, setup, after=after)
+    assert 'if config["deep"]:\n' in text and "rank_0_decides" not in text
+
+
+def test_a_loop_over_a_share_says_nothing_of_another_loop_with_the_same_name(tmp_path: Path) -> None:
+    setup = "for x in model.parameters():\n    if x.dim() > 1 and x in model.fc.parameters():\n        x.data.zero_()"
+    assert "rank_0_decides" not in converted(tmp_path, setup)
+
+
+def test_a_name_that_a_loop_binds_and_its_body_sets_anew_may_be_either(tmp_path: Path) -> None:
+    setup = "import sys\nloss = 0.0"
+    after = "for loss in [1.0, 2.0]:\n    loss = total\n    if loss > 5:\n        sys.exit()"
+    assert "if rank_0_decides(loss > 5):\n" in converted(tmp_path, setup, after=after)
+
+
+def test_a_tensor_s_method_keeps_nothing_of_what_it_is_given(tmp_path: Path) -> None:
+    net = (
+        "class Wide(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.ones(4))\n        self.start()\n    def start(self):\n"
+        "        nn.init.normal_(self.weight, std=self.weight.numel() ** 0.5)\n        if self.weight is not None:\n"
+        "            nn.init.zeros_(self.weight)\n    def forward(self, x):\n"
+        "        return (x * self.weight.expand(*x.shape[:-1], int(x.max())).mean()).sum(1, keepdim=True)\n"
+    )
+    text = convert(tmp_path, HEADER + net + LOOP.replace("Net()", "Wide()"))
+    assert "if self.weight is not None:" in text and "mean_over_ranks" not in text

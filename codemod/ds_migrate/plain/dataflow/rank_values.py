@@ -10,6 +10,7 @@ from functools import partial
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.body_names import BodyNames
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted, last_name, parameters, targets
@@ -22,8 +23,13 @@ _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
 # These have separate state, which is followed elsewhere or equal on each rank.
 _OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
-# Methods of progress bars, which show what they are given and count on.
-_SHOWS = frozenset({"set_description", "set_description_str", "set_postfix", "set_postfix_str"})
+# Methods that keep nothing of their arguments: of progress bars, and those of tensors and texts that return new ones.
+_KEEP_NOTHING = frozenset(
+    {"set_description", "set_description_str", "set_postfix", "set_postfix_str", "expand", "expand_as", "view",
+     "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
+     "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
+     "new_tensor", "new_zeros", "new_ones", "format", "join"}
+)  # fmt: skip
 _CLOCKS = frozenset(
     {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
 )  # fmt: skip
@@ -42,6 +48,7 @@ class RankValues:
         self._flow = flow
         self._loaders = loaders
         self._modules = modules
+        self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
         self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
         self._readers: dict[Variable, set[int]] = {}
         self._reader: int | None = None
@@ -80,7 +87,7 @@ class RankValues:
 
     def _find_difference(self, node: cst.CSTNode, file: SourceFile) -> bool:
         if type(node) is cst.Name:  # as in dotted()
-            owner, name = self._flow.scopes(file).variable(node.value, node)
+            owner, name = self._read(node, file)
             return self._are_known((owner, name), (owner, f"{name}[]")) or self._is_share(node, file)
         if type(node) is cst.Attribute:
             if node.attr.value in _SAME or self._is_of_library(node, file):
@@ -89,7 +96,7 @@ class RankValues:
         if type(node) is cst.Call:
             return self._call_differs(node, file)
         if type(node) is cst.Subscript and (key := _literal_key(node)) is not None:
-            owner, name = self._flow.scopes(file).variable(key[0].value, key[0])
+            owner, name = self._read(key[0], file)
             return self._are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self._is_share(node, file)
         if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
             return False
@@ -177,7 +184,7 @@ class RankValues:
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _SHOWS:
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _KEEP_NOTHING:
             return
         if not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
             yield from self._variables(call.func.value, file)
@@ -205,12 +212,24 @@ class RankValues:
         values = list(file.values_of({over.value}, scope))
         return bool(values) and all(self._counts(value, file, known | {over.value}) for value in values)
 
+    def _read(self, name: cst.Name, file: SourceFile) -> Variable:
+        """Return the variable that a name is where it is read: in the body of a loop, that of the loop alone."""
+        return next(self._written(name, file))
+
+    def _written(self, name: cst.Name, file: SourceFile) -> Iterator[Variable]:
+        """Yield the variables that a name is where it is set or changed: in the body of a loop, both."""
+        statement = self._body_names[id(file)].binding(name)
+        if statement is not None:
+            yield id(statement), name.value
+        yield self._flow.scopes(file).variable(name.value, name)
+
     def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if isinstance(target, cst.Name):
             if not of_kind(self._flow.values(target, file), Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION):
-                yield self._flow.scopes(file).variable(target.value, target)
+                yield from self._written(target, file)
         elif isinstance(target, cst.Attribute):
-            yield _attribute(target)
+            if not self._is_of_library(target, file):
+                yield _attribute(target)
         elif isinstance(target, (cst.Subscript, cst.StarredElement)):
             yield from self._variables(target.value, file)
         elif isinstance(target, (cst.Tuple, cst.List)):
@@ -226,8 +245,8 @@ class RankValues:
             yield owner, f"{name}[]"
             yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self.differs(value, file))
         elif key is not None:
-            owner, name = self._flow.scopes(file).variable(key[0].value, key[0])
-            yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
+            for owner, name in self._written(key[0], file):
+                yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
         else:
             yield from self._variables(target, file)
 

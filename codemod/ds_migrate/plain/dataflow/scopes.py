@@ -34,15 +34,17 @@ class Scopes:
             function = self.file.function(node)
             if function is not None:
                 lent.setdefault(id(function), set()).update(item.name.value for item in node.names)
-        for name, node in self._bindings():
-            function = self.file.function(node)
-            if function is not None:
-                bound[id(function)].add(name)
+        for name, nodes in self.bindings.items():
+            for function in map(self.file.function, nodes):
+                if function is not None:
+                    bound[id(function)].add(name)
         for key, names in lent.items():
             bound[key] -= names
         return bound
 
-    def _bindings(self) -> list[tuple[str, cst.CSTNode]]:
+    @cached_property
+    def bindings(self) -> dict[str, list[cst.CSTNode]]:
+        """The nodes that bind each name, in any scope."""
         found: list[tuple[str, cst.CSTNode]] = []
         for node in self.file.nodes(
             cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr
@@ -57,7 +59,10 @@ class Scopes:
         for node in self.file.names.import_nodes:
             if not isinstance(node.names, cst.ImportStar):
                 found += [(alias.evaluated_alias or alias.evaluated_name.split(".")[0], node) for alias in node.names]
-        return found
+        by_name: dict[str, list[cst.CSTNode]] = {}
+        for name, node in found:
+            by_name.setdefault(name, []).append(node)
+        return by_name
 
     def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """Return the function whose body holds the node; a default or decorator belongs to the scope around it."""

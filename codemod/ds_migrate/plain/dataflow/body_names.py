@@ -1,0 +1,64 @@
+"""Names that a loop or a ``with`` statement binds: in its body, they are nothing that other statements bind to them."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.syntax.source import SourceFile
+
+_Binding = cst.For | cst.With
+
+
+class BodyNames:
+    """The loops and ``with`` statements of a file, by the names that they alone bind in their bodies."""
+
+    def __init__(self, file: SourceFile, scopes: Scopes) -> None:
+        self._file = file
+        self._scopes = scopes
+        self._lent = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal) for item in node.names}
+        self._of_name: dict[str, set[int]] = {}
+
+    def binding(self, name: cst.Name) -> _Binding | None:
+        """Return the statement that binds a name, where it is one of its targets or read in its body; else None."""
+        if name.value not in self._of_name:
+            self._of_name[name.value] = self._find(name.value)
+        found = self._of_name[name.value]
+        inner: cst.CSTNode = name
+        for outer in self._file.ancestors(name) if found else ():
+            if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+                return None
+            if (
+                isinstance(outer, (cst.For, cst.With))
+                and id(outer) in found
+                and any(inner is part for part in _bound_parts(outer))
+            ):
+                return outer
+            if isinstance(outer, cst.AsName):
+                statement = self._statement(outer)
+                return statement if id(statement) in found else None
+            inner = outer
+        return None
+
+    def _find(self, name: str) -> set[int]:
+        """Return the statements in whose body a name is bound by them alone, by identity."""
+        nodes = self._scopes.bindings.get(name, ())
+        if len(nodes) < 2 or name in self._lent:  # one binding is the variable itself
+            return set()
+        statements = {id(node): statement for node in nodes if (statement := self._statement(node)) is not None}
+        bodies = {id(statement.body): id(statement) for statement in statements.values()}
+        around = {id(outer) for node in nodes for outer in self._file.ancestors(node)}
+        return {statement for body, statement in bodies.items() if body not in around}
+
+    def _statement(self, node: cst.CSTNode) -> _Binding | None:
+        """Return the statement whose targets a node that binds names is."""
+        if isinstance(node, cst.AsName):
+            item = self._file.parent(node)
+            statement = self._file.parent(item) if isinstance(item, cst.WithItem) else None
+            return statement if isinstance(statement, cst.With) else None
+        return node if isinstance(node, cst.For) else None
+
+
+def _bound_parts(statement: _Binding) -> tuple[cst.CSTNode, ...]:
+    """Return the parts of a statement in which a name is what it binds; the targets of ``with`` are in its items."""
+    return (statement.body, statement.target) if isinstance(statement, cst.For) else (statement.body,)
