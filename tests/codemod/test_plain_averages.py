@@ -152,3 +152,64 @@ def test_a_progress_bar_counts_the_samples_of_the_share(tmp_path: Path) -> None:
     report = run(tmp_path, train=text.replace("AVERAGE", "return total").replace("GIVEN", "1"))
     after = next(f.after for f in report.files if f.after is not None).decode()
     assert "tqdm(total=count_samples(loader)" in after
+
+
+METER = """
+    class Meter:
+        def __init__(self):
+            self.reset()
+
+        def reset(self):
+            self.sum = 0.0
+            self.count = 0
+
+        def update(self, value, n=1):
+            self.sum += value * n
+            self.count += n
+
+
+    def train(loader, meter):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            meter.update(loss.item(), len(x))
+
+
+    def test(loader, meter):
+        for x, y in loader:
+            meter.update(F.mse_loss(model(x), y).item(), len(x))
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    test_loader = DataLoader(TensorDataset(torch.zeros(6, 4), torch.zeros(6, 1)), batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    meter, test_meter = Meter(), Meter()
+    train(loader, meter)
+    test(test_loader, test_meter)
+    AVERAGE
+    """
+
+
+@pytest.mark.parametrize(
+    ("average", "after"),
+    [
+        ("mean = meter.sum / len(data)", "mean = meter.sum / count_samples(loader)"),
+        ("mean = meter.sum / len(loader.dataset)", "mean = meter.sum / count_samples(loader)"),
+        ("mean = meter.sum / meter.count", "mean = meter.sum / meter.count"),
+        ("mean = test_meter.sum / len(test_loader.dataset)", "mean = test_meter.sum / len(test_loader.dataset)"),
+    ],
+)
+def test_a_sum_that_a_method_adds_to_is_divided_by_the_samples_of_the_share(
+    average: str, after: str, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=body(METER).replace("AVERAGE", average))
+    (file,) = report.files
+    assert not list(report.findings(Severity.REVIEW)) and file.after is not None and after in file.after.decode()
+
+
+def test_a_sum_of_a_method_by_a_fixed_number_is_for_review(tmp_path: Path) -> None:
+    text = body(METER).replace("AVERAGE", "print(meter.sum / 50000)")
+    assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [FIXED]

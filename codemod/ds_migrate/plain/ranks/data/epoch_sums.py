@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.ranks.data.sums_of_attributes import SumsOfAttributes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import dotted, number, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -20,14 +21,19 @@ class EpochSum:
 
     Attributes:
         loop: the one over the batches, in ``file``.
-        is_counter: whether it adds fixed numbers alone, as to a number of steps.
+        added: the lines that add to it.
         is_here: whether the sum is used in the function of the loop.
     """
 
     loop: cst.For
     file: SourceFile
-    is_counter: bool
+    added: Sequence[tuple[SourceFile, cst.AugAssign]]
     is_here: bool = True
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it adds fixed numbers alone, as to a number of steps."""
+        return all(number(line.value) is not None for _, line in self.added)
 
 
 class EpochSums:
@@ -41,11 +47,7 @@ class EpochSums:
         self._makers = makers
         self._flow = flow
         self._assigned: dict[SourceFile, dict[str, list[tuple[cst.Assign, int | None]]]] = {}
-        self._added = {
-            line.target.attr.value
-            for file in flow.files.values() for line in file.nodes(cst.AugAssign)
-            if isinstance(line.target, cst.Attribute)
-        }  # fmt: skip
+        self._attributes = SumsOfAttributes(self._are_shares, flow)
 
     def find(self, node: cst.CSTNode, total: cst.BaseExpression, file: SourceFile) -> EpochSum | None:
         """Return the sum that an expression at a node has, if it has one."""
@@ -64,7 +66,7 @@ class EpochSums:
             lines = file.nodes(cst.AugAssign, below=loop.body)
             added = [line for line in lines if any(dotted(target) in names for target in targets(line))]
             if added and self._are_shares(loop.iter, file):
-                yield EpochSum(loop, file, all(number(line.value) is not None for line in added))
+                yield EpochSum(loop, file, [(file, line) for line in added])
 
     def _are_shares(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         return any(id(self._flow.node(value)) in self._makers for value in loaders_of(node, file, self._flow))
@@ -93,24 +95,10 @@ class EpochSums:
         return self._assigned[file]
 
     def _kept(self, total: cst.BaseExpression, file: SourceFile) -> Iterator[EpochSum]:
-        """Yield the sums that other functions add up in the attributes of an expression, and nothing else changes."""
+        """Yield the sums that other functions keep in the attributes of an expression."""
         for part in walk(total):
-            if not isinstance(part, cst.Attribute) or part.attr.value not in self._added:
-                continue
-            variable = self._flow.variable(part, file)
-            if variable is None:
-                continue
-            uses = [
-                (at, use) for at in self._flow.files.values() for use in at.attributes_by_name.get(part.attr.value, ())
-                if self._flow.variable(use, at) == variable
-            ]  # fmt: skip
-            lines = [(at, line) for at, use in uses if (line := _setting(use, at)) is not None]
-            if any(_makes_other(line) for _, line in lines):
-                continue
-            for at, line in lines:
-                loops = [a for a in at.ancestors(line) if isinstance(a, cst.For) and self._are_shares(a.iter, at)]
-                if loops and isinstance(line, cst.AugAssign):
-                    yield EpochSum(loops[0], at, number(line.value) is not None, is_here=False)
+            for at, loop, added in self._attributes.sums(part, file) if isinstance(part, cst.Attribute) else ():
+                yield EpochSum(loop, at, [added], is_here=False)
 
     def _returned_by(self, call: cst.Call, index: int | None, file: SourceFile) -> Iterator[EpochSum]:
         given = [arg.value for arg in call.args if loaders_of(arg.value, file, self._flow)]
@@ -123,8 +111,8 @@ class EpochSums:
                 parts = dict(_parts(line.value)) if line.value is not None else {}
                 name = dotted(parts.get(index))
                 for one in self._sums({name}, at, function) if name is not None else ():
-                    if not _is_divided(name or "", one, function):
-                        yield EpochSum(one.loop, at, one.is_counter, is_here=False)
+                    if not is_set_behind(name or "", one, function):
+                        yield EpochSum(one.loop, at, one.added, is_here=False)
 
 
 def _parts(node: cst.BaseExpression) -> Iterator[tuple[int | None, cst.BaseExpression]]:
@@ -135,21 +123,9 @@ def _parts(node: cst.BaseExpression) -> Iterator[tuple[int | None, cst.BaseExpre
         yield None, node
 
 
-def _setting(use: cst.Attribute, file: SourceFile) -> cst.Assign | cst.AugAssign | None:
-    """Return the line that sets an attribute, where a use of it is that."""
-    line = next((a for a in file.ancestors(use) if isinstance(a, (cst.Assign, cst.AugAssign))), None)
-    return line if line is not None and any(target is use for target in targets(line)) else None
-
-
-def _makes_other(line: cst.Assign | cst.AugAssign) -> bool:
-    """Return whether a line sets a sum to more than a number, or does not add to it."""
-    is_added = isinstance(line, cst.AugAssign) and isinstance(line.operator, cst.AddAssign)
-    return not is_added and number(line.value) is None
-
-
-def _is_divided(name: str, one: EpochSum, function: cst.FunctionDef) -> bool:
-    """Return whether a function makes something else of a sum behind the loop, as an average."""
-    lines = one.file.nodes(cst.Assign, cst.AugAssign, below=function.body)
+def is_set_behind(name: str, one: EpochSum, scope: cst.FunctionDef | cst.Module) -> bool:
+    """Return whether a function or module makes something else of a sum behind the loop, as an average."""
+    lines = one.file.nodes(cst.Assign, cst.AugAssign, below=scope)
     return any(
         one.file.position(line) > one.file.position(one.loop)
         and not any(outer is one.loop for outer in one.file.ancestors(line))
