@@ -213,3 +213,44 @@ def test_a_sum_that_a_method_adds_to_is_divided_by_the_samples_of_the_share(
 def test_a_sum_of_a_method_by_a_fixed_number_is_for_review(tmp_path: Path) -> None:
     text = body(METER).replace("AVERAGE", "print(meter.sum / 50000)")
     assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [FIXED]
+
+
+SHOWN = (
+    "DSM612",
+    "this shows the sum over a rank's share of the data: on n ranks it is about n times smaller",
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ("print(total)", [SHOWN]),
+        ("print(f'{total:.3f}')\n    print('%.3f' % total)", [SHOWN]),
+        ("logging.info('loss {}'.format(round(total, 3)))", [SHOWN]),
+        ("writer.add_scalar('loss', total, 1)", [SHOWN]),
+        ("wandb.log({'loss': total})", [SHOWN]),
+        ("print(total / steps)", []),
+        ("total /= steps\n    print(total)", []),
+        ("mean = total / seen\n    print(mean)", []),
+        ("print(seen, steps, time.time() - began)", []),
+        ("print(f'{total}/{seen}')", []),
+        ("print('{}/{}'.format(total, len(loader.dataset)))", []),
+    ],
+)
+def test_a_sum_over_a_share_that_is_shown_is_for_review(
+    shown: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    assert _reviews(tmp_path, shown) == found
+
+
+@pytest.mark.parametrize(("shown", "found"), [("print(meter.sum)", [SHOWN]), ("print(test_meter.sum)", [])])
+def test_a_sum_of_a_method_that_is_shown_is_for_review(
+    shown: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    text = body(METER).replace("AVERAGE", shown)
+    assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == found
+
+
+def test_a_sum_that_a_function_returns_is_for_review_where_it_is_shown(tmp_path: Path) -> None:
+    text = body(RETURNED).replace("AVERAGE", "print(total)").replace("CHANGE", "pass")
+    assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [SHOWN]

@@ -11,7 +11,9 @@ from collections.abc import Collection
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -22,6 +24,7 @@ from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
+from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
@@ -106,6 +109,8 @@ def agree(
             if parted and counts(write.node, file) and can_agree(write.node, file):
                 _agree_on_write(write, file, values, means, runtime, converted, review)
     for note in share_statistics(plan, files, values, common):
+        review(note)
+    for note in shown_sums(shares, files, values, flow) if not is_called(INIT, flow) else ():
         review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):

@@ -1,0 +1,101 @@
+"""Sums over an epoch that a program shows as they are: of a rank's share of the data they are too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.epoch_sums import EpochSum, EpochSums, is_set_behind
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name, dotted, number
+from ds_migrate.syntax.source import SourceFile
+
+_SHOWS = frozenset(
+    {"print", "debug", "info", "warning", "write", "log", "add_scalar", "add_scalars", "log_metric", "log_metrics"}
+)  # fmt: skip
+_SAME = frozenset({"float", "int", "str", "round", "format", "item", "tolist", "detach", "cpu", "numpy"})
+
+
+def shown_sums(
+    makers: Iterable[tuple[SourceFile, cst.Call]], files: list[SourceFile], values: RankValues, flow: Flow
+) -> Iterator[Note]:
+    """Yield a note for each sum over a share that is shown after its loop, neither divided nor beside its count.
+
+    Args:
+        makers: the calls that make the loaders of which each rank has a share.
+    """
+    sums = EpochSums({id(maker) for _, maker in makers}, flow)
+    noted = set[tuple[int, str]]()
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if called_name(call).rpartition(".")[2] not in _SHOWS:
+                continue
+            for part, following in pairwise([*_shown(call.args), None]):
+                found = sums.find(call, part, file) if part is not None else None
+                if part is None or found is None or not _is_of_data(found, values) or _is_changed(part, found):
+                    continue
+                is_of_count = following is not None and _is_count(following, sums.find(call, following, file), values)
+                key = id(found.loop), dotted(part) or ""
+                if not is_of_count and key not in noted:
+                    noted.add(key)
+                    yield Note(
+                        Code.PLAIN_SAMPLER, file, call,
+                        "this shows the sum over a rank's share of the data: on n ranks it is about n times smaller",
+                        "show an average, or multiply mean_over_ranks() of it, on all ranks, by "
+                        "torch.distributed.get_world_size()",
+                    )  # fmt: skip
+
+
+def _shown(args: Iterable[cst.Arg]) -> Iterator[cst.BaseExpression]:
+    """Yield the names, attributes and calls whose values are shown, in order."""
+    for arg in args:
+        yield from _parts(arg.value)
+
+
+def _parts(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        yield node
+    elif isinstance(node, cst.Call):
+        if called_name(node).rpartition(".")[2] not in _SAME:
+            yield node
+            return
+        if isinstance(node.func, cst.Attribute):
+            yield from _parts(node.func.value)
+        yield from _shown(node.args)
+    elif isinstance(node, cst.FormattedString):
+        for part in node.parts:
+            if isinstance(part, cst.FormattedStringExpression):
+                yield from _parts(part.expression)
+    elif isinstance(node, cst.BinaryOperation):
+        is_text = isinstance(node.left, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
+        if is_text or isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)):
+            yield from (*_parts(node.left), *_parts(node.right))
+    elif isinstance(node, (cst.Tuple, cst.List)):
+        for element in node.elements:
+            yield from _parts(element.value)
+    elif isinstance(node, cst.Dict):
+        for item in node.elements:
+            yield from _parts(item.value)
+
+
+def _is_of_data(found: EpochSum, values: RankValues) -> bool:
+    """Return whether a sum is made of the data: not of times, and no number of samples or batches."""
+    return any(values.differs(line.value, file) for file, line in found.added)
+
+
+def _is_count(node: cst.BaseExpression, found: EpochSum | None, values: RankValues) -> bool:
+    """Return whether a number is that of samples or batches, as in ``"{}/{}".format(correct, seen)``."""
+    if found is not None:
+        return not _is_of_data(found, values)
+    return number(node) is not None or (isinstance(node, cst.Call) and dotted(node.func) == "len")
+
+
+def _is_changed(node: cst.BaseExpression, found: EpochSum) -> bool:
+    """Return whether more is made of a sum behind its loop, as an average."""
+    name, scope = dotted(node), found.file.function(found.loop) or found.file.module
+    return name is not None and is_set_behind(name, found, scope)
