@@ -32,7 +32,7 @@ class EpochSum:
 
     @property
     def is_counter(self) -> bool:
-        """Whether it adds fixed numbers alone, as to a number of steps."""
+        """Return whether it adds fixed numbers alone, as to a number of steps."""
         return all(number(line.value) is not None for _, line in self.added)
 
 
