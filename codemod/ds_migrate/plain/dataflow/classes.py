@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets
+from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
@@ -97,7 +97,10 @@ class Classes:
         """Return the classes of the program that a class is built on directly."""
         file, node = self._definition(key)
         return [
-            v.key for base in node.bases for v in of_kind(self._evaluate(base.value, file), Kind.CLASS) if v.key != key
+            v.key
+            for base in node.bases
+            for v in of_kind(self._evaluate(without_index(base.value), file), Kind.CLASS)
+            if v.key != key
         ]
 
     def root(self, key: int) -> int:
@@ -200,7 +203,7 @@ class Classes:
         """Return the external names that a class is built on, however indirectly."""
         found: list[str] = []
         for base in node.bases:
-            for value in self._evaluate(base.value, file):
+            for value in self._evaluate(without_index(base.value), file):  # of Base[T]
                 if value.kind is Kind.EXTERNAL:
                     found.append(value.name)
                 elif value.kind is Kind.CLASS and depth < _DEPTH:

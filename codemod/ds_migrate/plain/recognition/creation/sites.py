@@ -16,6 +16,7 @@ from ds_migrate.plain.dataflow.values import Value, Values
 from ds_migrate.plain.recognition.creation.bindings import Bound, UnboundError, bindings_of
 from ds_migrate.plain.recognition.creation.module_names import modules_at, visible_name
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
+from ds_migrate.plain.recognition.origins.origin import Origins
 from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
@@ -136,11 +137,7 @@ def _site(
             groups = [owners_of_group(call, file, flow) for call in added]
             later_groups = [(place, _owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:
-            return Refusal(
-                Code.PLAIN_ENGINE, maker_file, maker,
-                f"cannot determine the modules whose parameters the optimizer holds: {error}",
-                "give it module.parameters(), or groups of these",
-            )  # fmt: skip
+            return _unknown_owner(error, maker, maker_file, flow, callers)
         is_partial |= owners.is_partial
         tensors |= owners.tensors
         is_here = maker_file is file and maker_file.function(maker) is function
@@ -166,6 +163,24 @@ def _site(
     return Site(
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
         tuple(tensors), first.new_name, first.item.text if first.item is not None else "", is_changed=bool(later),
+    )  # fmt: skip
+
+
+def _unknown_owner(
+    error: UnknownOwnerError, maker: cst.Call, file: SourceFile, flow: Flow, callers: Callers
+) -> Refusal:
+    """Return why the modules of an optimizer are unknown, also where they come from outside of the program."""
+    origin = Origins(flow, callers).of(*error.unknown) if error.unknown is not None else None
+    if origin is not None and origin.function:
+        return Refusal(
+            Code.PLAIN_ENGINE, file, maker,
+            f"the model of the optimizer comes from outside of these files: {origin.reason}",
+            f"name the file that calls {origin.function} too, so that one run converts both",
+        )  # fmt: skip
+    return Refusal(
+        Code.PLAIN_ENGINE, file, maker,
+        f"cannot determine the modules whose parameters the optimizer holds: {error}",
+        "give it module.parameters(), or groups of these",
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
     if not known or (dotted(module) is None and item_at(module, file, flow) is None):
-        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module")
+        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", (module, file))
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:
         owners.has_wholes = True

@@ -13,7 +13,14 @@ from ds_migrate.syntax.source import SourceFile
 
 
 class UnknownOwnerError(Exception):
-    """A part of an optimizer's parameters belongs to no module that can be named."""
+    """A part of an optimizer's parameters belongs to no module that can be named.
+
+    ``unknown``: the expression that cannot be followed, with its file.
+    """
+
+    def __init__(self, message: str, unknown: tuple[cst.BaseExpression, SourceFile] | None = None) -> None:
+        super().__init__(message)
+        self.unknown = unknown
 
 
 def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
@@ -22,7 +29,7 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
     if isinstance(node, cst.Name):
         scope = flow.scopes(file).owner(node.value, node)
         if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
-            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()")
+            raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()", (node, file))
     for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
         if any(dotted(target) == name for target in targets(assign)):
             assert assign.value is not None

@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
+from ds_migrate.plain.recognition.origins.origin import Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_stars_empty
@@ -47,7 +48,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             if name in ("step", "zero_grad") and is_of_wrapper(call, file, flow):
                 continue
             if name == "step":
-                found = list(_step(call, file, flow))
+                found = list(_step(call, file, flow, callers))
                 steps += [one for one in found if isinstance(one, Step)]
                 refusals += [one for one in found if isinstance(one, Refusal)]
             elif name == "backward":
@@ -84,7 +85,7 @@ def is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return isinstance(kept, cst.Attribute) and around is not None and flow.classes.is_optimizer(around, file)
 
 
-def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refusal]:
+def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Step | Refusal]:
     assert isinstance(call.func, cst.Attribute)
     owner = call.func.value
     values = flow.values(owner, file)
@@ -109,10 +110,22 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refus
     if stepped is not None and _may_be_optimizer(stepped, file):
         owner = stepped
     if not is_known and _may_be_optimizer(owner, file):
-        yield Refusal(
-            Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {expression_text(owner)}.step() moves",
-            "make the optimizer in this program, and pass it on as an argument or an attribute",
+        yield _untraced(call, owner, file, flow, callers)
+
+
+def _untraced(call: cst.Call, owner: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> Refusal:
+    """Return why the optimizer of a step cannot be followed to where it is made."""
+    origin, text = Origins(flow, callers).of(owner, file), expression_text(owner)
+    if origin.function:
+        return Refusal(
+            Code.PLAIN_UNTRACED, file, call,
+            f"the optimizer of {text}.step() comes from outside of these files: {origin.reason}",
+            f"name the file that calls {origin.function} too, so that one run converts both",
         )  # fmt: skip
+    return Refusal(
+        Code.PLAIN_UNTRACED, file, call, f"cannot determine which optimizer {text}.step() moves: {origin.reason}",
+        "make the optimizer in this program, and pass it on as an argument or an attribute",
+    )  # fmt: skip
 
 
 def _may_be_optimizer(node: cst.BaseExpression, file: SourceFile) -> bool:

@@ -1,0 +1,182 @@
+"""Origins of what cannot be followed to the place where it is made: the last place that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.origins.function_uses import class_around, uses_besides_calls
+from ds_migrate.plain.recognition.parameters.parameter_sources import shown
+from ds_migrate.syntax.nodes import is_literal, parameters, set_values, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 12
+_MOST_USES = 3  # of a function that are looked into
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The last place that something can be followed back to.
+
+    ``function``: where it is an argument that no call in the program gives, the function that takes it.
+    """
+
+    reason: str
+    function: str = ""
+
+
+@dataclass
+class Origins:
+    """The search for the origin of one expression."""
+
+    flow: Flow
+    callers: Callers
+    _seen: set[int] = field(default_factory=set)
+
+    def of(self, node: cst.CSTNode, file: SourceFile) -> Origin:
+        """Return where an expression comes from: an argument that nobody gives where there is nothing else."""
+        found = list(self._all(node, file, _DEPTH))
+        return next((one for one in found if not one.function), found[0]) if found else _lost(node)
+
+    def _all(self, node: cst.CSTNode, file: SourceFile, depth: int) -> Iterator[Origin]:
+        if id(node) in self._seen or depth == 0 or (isinstance(node, cst.Name) and is_literal(node, "None")):
+            return
+        self._seen.add(id(node))
+        instance = next(iter(of_kind(self.flow.values(node, file), Kind.INSTANCE)), None)
+        if instance is not None:
+            yield Origin(f"{shown(node)} may be of the class {instance.name}, which is no optimizer of torch")
+        elif isinstance(node, cst.Name):
+            yield from self._of_name(node, file, depth)
+        elif isinstance(node, cst.Attribute):
+            yield from self._of_attribute(node, file, depth)
+        elif isinstance(node, cst.Call):
+            yield from self._of_call(node, file, depth)
+        elif isinstance(node, cst.Subscript):
+            yield from self._all(node.value, file, depth - 1)
+        elif isinstance(node, (cst.IfExp, cst.BooleanOperation)):
+            parts = (node.body, node.orelse) if isinstance(node, cst.IfExp) else (node.left, node.right)
+            yield from (origin for part in parts for origin in self._all(part, file, depth - 1))
+        elif isinstance(node, (cst.List, cst.Tuple)) and node.elements:
+            yield from (origin for part in node.elements for origin in self._all(part.value, file, depth - 1))
+        else:
+            yield _lost(node)
+
+    def _of_name(self, node: cst.Name, file: SourceFile, depth: int) -> Iterator[Origin]:
+        scopes = self.flow.scopes(file)
+        scope = scopes.owner(node.value, node)
+        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
+            yield from self._of_parameter(node.value, scope, file, depth - 1)
+            return
+        for line in scopes.nodes(node, cst.Assign, cst.AnnAssign):
+            for target, value in set_values(line):
+                if isinstance(target, cst.Name) and target.value == node.value:
+                    yield from self._all(value or line.value, file, depth - 1)
+        for loop in scopes.nodes(node, cst.For, cst.CompFor):
+            if any(isinstance(part, cst.Name) and part.value == node.value for part in walk(loop.target)):
+                yield from self._all(loop.iter, file, depth - 1)
+
+    def _of_attribute(self, node: cst.Attribute, file: SourceFile, depth: int) -> Iterator[Origin]:
+        variable = self.flow.variable(node, file)
+        if variable is None:
+            yield from self._all(node.value, file, depth - 1)
+            return
+        found = False
+        for other in self.flow.files.values():
+            lines = {
+                id(line): line for t in other.attributes_by_name.get(node.attr.value, ()) for line in _around(t, other)
+            }
+            for line in lines.values():
+                for target, value in set_values(line):
+                    is_same = isinstance(target, cst.Attribute) and target.attr.value == node.attr.value
+                    if is_same and self.flow.variable(target, other) == variable:
+                        found = True
+                        yield from self._all(value or line.value or line, other, depth - 1)
+        if not found:
+            yield Origin(f"nothing in these files assigns {shown(node)}")
+
+    def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[Origin]:
+        callees = self.flow.values(call.func, file)
+        for callee in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+            home, function = self.flow.file(callee), self.flow.node(callee)
+            for returned in home.nodes(cst.Return, below=function):
+                if returned.value is not None and home.function(returned) is function:
+                    yield from self._all(returned.value, home, depth - 1)
+        for library in of_kind(callees, Kind.EXTERNAL):
+            yield Origin(f"{library.name}() of a library returns it") if library.name != "?" else _lost(call)
+        if not callees:
+            yield from self._all(call.func, file, depth - 1)
+
+    def _of_parameter(self, name: str, function: cst.FunctionDef, file: SourceFile, depth: int) -> Iterator[Origin]:
+        """Yield where the calls of a function have an argument from."""
+        given = [
+            (caller, arg)
+            for caller, call in self.callers.of(function)
+            if (arg := self.flow.given(call, function, name, caller)) is not None
+        ]
+        for caller, arg in given:
+            if arg.star:
+                yield from self._of_star(name, arg, caller, _called(function, file), depth)
+            else:
+                yield from self._all(arg.value, caller, depth - 1)
+        if given:
+            return
+        title = _called(function, file)
+        uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
+        if not uses:
+            yield Origin(f"it is the argument {name} of {title}, which no call in them gives", title)
+        for other, use, handed in uses[:_MOST_USES]:
+            if handed is not None and not of_kind(self.flow.values(handed, other), Kind.OPTIMIZER):
+                yield from self._all(handed, other, depth - 1)
+            else:
+                place = f"{other.path.name}:{other.reported_position(use)[0]}"
+                yield Origin(f"it is the argument {name} of {title}, whose call cannot be followed from {place}")
+
+    def _of_star(self, name: str, arg: cst.Arg, caller: SourceFile, title: str, depth: int) -> Iterator[Origin]:
+        """Yield where a call has an argument from that it hands on by ``*args`` or ``**kwargs``."""
+        function = caller.function(arg)
+        stars = (function.params.star_arg, function.params.star_kwarg) if function is not None else ()
+        own = [star.name.value for star in stars if isinstance(star, cst.Param)]
+        if function is None or not isinstance(arg.value, cst.Name) or arg.value.value not in own or depth == 0:
+            yield Origin(f"it is the argument {name} of {title}, which {arg.star}{shown(arg.value)} gives")
+            return
+        if id(function) in self._seen:
+            return
+        self._seen.add(id(function))
+        outer = _called(function, caller)
+        calls = self.callers.of(function)
+        if not calls and next(uses_besides_calls(function, name, caller, self.flow, self.callers), None) is None:
+            yield Origin(f"it is the argument {name} of {outer}, which no call in them gives", outer)
+        for other, call in calls:
+            found = [one for one in call.args if one.star or (one.keyword is not None and one.keyword.value == name)]
+            for one in found:
+                if one.star:
+                    yield from self._of_star(name, one, other, outer, depth - 1)
+                else:
+                    yield from self._all(one.value, other, depth - 1)
+
+
+def _around(node: cst.CSTNode, file: SourceFile) -> list[cst.Assign | cst.AnnAssign]:
+    """Return the assignment that sets an attribute."""
+    for outer in file.ancestors(node):
+        if isinstance(outer, (cst.Assign, cst.AnnAssign)):
+            return [outer]
+        if not isinstance(outer, (cst.AssignTarget, cst.Element, cst.Tuple, cst.List)):
+            break
+    return []
+
+
+def _called(function: cst.FunctionDef, file: SourceFile) -> str:
+    """Return the call of a function, as in messages: ``Trainer()`` of ``Trainer.__init__``."""
+    owner = class_around(function, file)
+    if owner is None:
+        return f"{function.name.value}()"
+    return f"{owner.name.value}{'' if function.name.value == '__init__' else f'.{function.name.value}'}()"
+
+
+def _lost(node: cst.CSTNode) -> Origin:
+    return Origin(f"{shown(node)} cannot be followed")

@@ -1,0 +1,130 @@
+"""Reasons why an optimizer, or its model, cannot be followed: which argument it is, of which function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.rules.codes import Code
+from plain_loops import blocked, body, convert
+
+LIBRARY = """
+    class Trainer:
+        def __init__(self, model, optimizer):
+            self.model = model
+            self.optimizer = optimizer
+
+        def fit(self, loader):
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+    """
+OUTSIDE = "the optimizer of self.optimizer.step() comes from outside of these files: it is the argument optimizer of "
+CDO = "cannot determine which optimizer self.optimizer.step() moves: "
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        pytest.param("", OUTSIDE + "Trainer(), which no call in them gives", id="nothing makes a trainer"),
+        pytest.param(
+            """
+    class Longer(Trainer):
+        def __init__(self, epochs, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+
+
+    if isinstance(data, Trainer) or type(data) in (Trainer, Longer):
+        print(Trainer.__doc__)
+    """,
+            OUTSIDE + "Longer(), which no call in them gives",
+            id="a class below it hands all on",
+        ),
+        pytest.param(
+            """
+    def make(net, moved_by):
+        return Trainer(net, optimizer=moved_by)
+    """,
+            OUTSIDE.replace("argument optimizer", "argument moved_by") + "make(), which no call in them gives",
+            id="a function makes one",
+        ),
+        pytest.param(
+            "\n    import other\n\n    other.run(Trainer)\n",
+            CDO + "it is the argument optimizer of Trainer(), whose call cannot be followed from train.py:32",
+            id="a class is handed on",
+        ),
+        pytest.param(
+            "\n    import other\n\n    Trainer(Net(), optimizer=other.make(1))\n",
+            CDO + "other.make() of a library returns it",
+            id="a library makes it",
+        ),
+        pytest.param(
+            "\n    class Own:\n        pass\n\n\n    Trainer(Net(), Own())\n",
+            CDO + "self.optimizer may be of the class Own, which is no optimizer of torch",
+            id="a class of the program",
+        ),
+    ],
+)
+def test_the_reason_names_the_argument_and_its_function(more: str, reason: str, tmp_path: Path) -> None:
+    assert blocked(tmp_path, body(LIBRARY + more)) == [(Code.PLAIN_UNTRACED, reason)]
+
+
+def test_a_call_through_an_unknown_object_is_followed_to_its_argument(tmp_path: Path) -> None:
+    text = """
+        class Step:
+            def take(self, model, optim, x, y):
+                optim.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optim.step()
+
+
+        class Trainer:
+            def __init__(self, model, stepper, optimizer):
+                self.model, self.stepper, self.optimizer = model, stepper, optimizer
+
+            def fit(self, loader):
+                for x, y in loader:
+                    self.stepper.take(self.model, optim=self.optimizer, x=x, y=y)
+        """
+    ((_, message),) = blocked(tmp_path, body(text))
+    assert message.endswith("it is the argument optimizer of Trainer(), which no call in them gives")
+
+
+def test_the_reason_names_the_argument_that_is_the_model(tmp_path: Path) -> None:
+    text = LIBRARY.replace("model, optimizer)", "model)").replace(
+        "= optimizer", "= torch.optim.SGD(self.model.parameters(), lr=0.1)"
+    )
+    assert blocked(tmp_path, body(text)) == [
+        (
+            Code.PLAIN_ENGINE,
+            "the model of the optimizer comes from outside of these files: it is the argument model of Trainer(), "
+            "which no call in them gives",
+        )
+    ]
+
+
+def test_a_class_below_a_generic_one_has_its_attributes(tmp_path: Path) -> None:
+    text = """
+        import typing
+
+        T = typing.TypeVar("T")
+
+
+        class Base(typing.Generic[T]):
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+        class Trainer(Base[Net]):
+            def fit(self, loader):
+                for x, y in loader:
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer.step()
+
+
+        Trainer(Net()).fit(DataLoader(data, batch_size=4))
+        """
+    assert "self.engine.step()\n" in convert(tmp_path, body(text))
