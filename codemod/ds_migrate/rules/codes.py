@@ -162,7 +162,7 @@ class Code(str, Enum):
     PLAIN_AGREEMENT = "DSM616", "All ranks take the same decisions, where each sees its share of the data."
     PLAIN_UNTRACED = "DSM650", "An optimizer cannot be followed from where it is made to where it steps."
     PLAIN_CLOSURE = "DSM651", "A step that evaluates the loss itself has no counterpart in an engine."
-    PLAIN_IN_MODULE = "DSM652", "The optimizer is made inside the module that it trains."
+    PLAIN_IN_MODULE = "DSM652", "A module keeps the optimizer, and cannot keep its engine."
     PLAIN_GRADIENTS = "DSM653", "Gradients are changed or sparse, which an engine does not support."
     PLAIN_FRAMEWORK = "DSM654", "Something else than the program drives the loop, or owns its parameters."
     PLAIN_ON_DEEPSPEED = "DSM655", "The program uses DeepSpeed already."

@@ -34,6 +34,7 @@ from ds_migrate.syntax.source import SourceFile
 _INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # what their first argument names
 RESULTS_OF_UNKNOWN: Variable = (-1, "results of unknown calls")  # holds something once these have separate values
 UNKNOWN = frozenset({Value(Kind.EXTERNAL, 0, "?")})
+_KEPT_IN_MODULES = (Kind.OPTIMIZER, Kind.SCHEDULE, Kind.SCALER)  # in their attributes, beside parts
 _COPIES = frozenset({"list", "tuple", "sorted", "reversed"})
 
 
@@ -116,6 +117,8 @@ class Expressions:
         if base.kind not in (Kind.MODULE, Kind.OBJECT):
             return NOTHING
         held = self.variables.held(self.classes.attribute(base.key, name))
+        if base.of and base.kind is Kind.MODULE:
+            held |= of_kind(self.variables.held(self.classes.attribute(base.of, name)), *_KEPT_IN_MODULES)
         if self.copies.origin(base) is not None:
             held |= self.items.named(base, f".{name}")
         if base.of and base.kind is Kind.MODULE and self.classes.method(base.of, name) is not None:

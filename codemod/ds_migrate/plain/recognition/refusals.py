@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.calls.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
 from ds_migrate.plain.recognition.several_devices import several_devices
@@ -57,13 +57,6 @@ def find_refusals(
             maker_file, maker = flow.file(value), flow.node(value)
             if value.name.rpartition(".")[2] == "SparseAdam":
                 yield _sparse_gradients(maker_file, maker)
-            owner = next((a for a in maker_file.ancestors(maker) if isinstance(a, cst.ClassDef)), None)
-            if owner is not None and flow.classes.is_module(owner, maker_file) and _keeps(owner, value, step, flow):
-                yield Refusal(
-                    Code.PLAIN_IN_MODULE, maker_file, maker,
-                    f"the optimizer is made inside the module {owner.name.value}, which the engine would wrap with it",
-                    "make the optimizer outside of the module, in the function that trains",
-                )  # fmt: skip
     for file in flow.files.values():
         if any(name in file.data for name in _STARTERS):
             for call in file.nodes(cst.Call):
@@ -84,40 +77,6 @@ def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:
                     f"a module {name} beside this file hides the package of that name, which the conversion imports",
                     "give the module another name",
                 )  # fmt: skip
-
-
-def _keeps(owner: cst.ClassDef, value: Value, step: Step, flow: Flow) -> bool:
-    """Return whether a module steps an optimizer itself, or has a reference to it when its method has returned."""
-    file = flow.file(value)
-    if any(around is owner for around in step.file.ancestors(step.node)):
-        return True
-    method = file.function(flow.node(value))
-    if method is None or not _is_returned(value, method, flow):
-        return True
-    uses = [node for node in file.nodes(cst.Name, cst.Attribute, below=method) if value in flow.values(node, file)]
-    return any(isinstance(n, cst.Attribute) or not _passes_by(n, file, flow) for n in (flow.node(value), *uses))
-
-
-def _is_returned(value: Value, method: cst.FunctionDef, flow: Flow) -> bool:
-    """Return whether a method returns a value, or an item of what it returns is the value."""
-    returned = flow.held((id(method), "return"))
-    items = (item for whole in of_kind(returned, Kind.SEQUENCE, Kind.MAPPING) for item in flow.items_of(whole))
-    return value in returned or value in items
-
-
-def _passes_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a use of an optimizer keeps no reference in the module: a local name, a schedule, a result."""
-    around = file.parent(node)
-    while isinstance(around, (cst.Element, cst.Tuple, cst.List, cst.DictElement, cst.Dict)):
-        around = file.parent(around)
-    if isinstance(around, cst.Arg):
-        call = file.parent(around)
-        made = flow.values(call, file) if isinstance(call, cst.Call) else NOTHING
-        is_schedule = bool(made) and made == of_kind(made, Kind.SCHEDULE)
-        return is_schedule and call is not None and _passes_by(call, file, flow)
-    if isinstance(around, cst.Assign):
-        return all(isinstance(target.target, cst.Name) for target in around.targets)
-    return isinstance(around, (cst.AssignTarget, cst.Return, cst.Attribute))
 
 
 def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:

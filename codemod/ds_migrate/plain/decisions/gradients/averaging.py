@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.blocks import block_path
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Values
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.passes.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Site, Step
-from ds_migrate.syntax.nodes import code, parameters, walk
+from ds_migrate.syntax.nodes import code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 LOOPS = (cst.For, cst.CompFor)
@@ -131,24 +132,35 @@ def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple
         name = next(name for known, name in plan.steps if known is step)
         if name is not LOOKED_UP:
             return name, ""
-        if is_kept_parameter(step):
+        if steps_one_optimizer(step):
             return name, code(step.owner)
     found = VisibleEngines(plan).find(position.function, position.file, site.optimizers)
     return None if found is None else (found, "")
 
 
-def is_kept_parameter(step: Step) -> bool:
-    """Return whether the optimizer of a step is what its function was given, all the time."""
-    function, owner = step.function, step.owner
-    if function is None or not isinstance(owner, cst.Name):
+def steps_one_optimizer(step: Step) -> bool:
+    """Return whether what a step is called on is one optimizer all the time: a parameter, or an attribute of a name.
+
+    Either is assigned once at most, before the loop.
+    """
+    function, owner, file = step.function, step.owner, step.file
+    first = owner.value if isinstance(owner, cst.Attribute) else owner
+    if not isinstance(first, cst.Name):
         return False
-    bound = {id(node) for node in step.file.nodes(cst.Name, below=function.body) if node.value == owner.value}
-    is_bound_again = any(
-        id(part) in bound
-        for node in step.file.nodes(cst.AssignTarget, cst.For, cst.AsName, below=function.body)
-        for part in walk(node.name if isinstance(node, cst.AsName) else node.target)
-    )
-    return not is_bound_again and any(param.name.value == owner.value for param in parameters(function))
+    scope = function.body if function is not None else file.module
+    bound = [
+        node
+        for node in file.nodes(cst.AssignTarget, cst.For, cst.CompFor, cst.NamedExpr, cst.AsName, below=scope)
+        for target in [node.name if isinstance(node, cst.AsName) else node.target]
+        if first.value in names_in(target) or dotted(target) == dotted(owner)
+    ]
+    is_parameter = function is not None and any(param.name.value == first.value for param in parameters(function))
+    if first is owner and not is_parameter:
+        return False
+    around = [outer for outer in file.ancestors(step.node) if isinstance(outer, (*LOOPS, cst.While))]
+    is_before = all(isinstance(node, cst.AssignTarget) and file.position(node) < step.position for node in bound)
+    is_outside = not any(outer is loop for node in bound for outer in file.ancestors(node) for loop in around)
+    return not bound or (first is not owner and len(bound) == 1 and is_before and is_outside)
 
 
 def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.dataflow.values import Values
-from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, is_kept_parameter
+from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, steps_one_optimizer
 from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
 from ds_migrate.plain.decisions.passes.backward_passes import step_places
@@ -107,7 +107,7 @@ def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
     """
     shared = [
         step for step, name in plan.steps
-        if step.file is clip.file and step.function is clip.function and (name or is_kept_parameter(step))
+        if step.file is clip.file and step.function is clip.function and (name or steps_one_optimizer(step))
         and len([site for site in plan.facts.sites if site.optimizers & step.optimizers]) > 1
     ]  # fmt: skip
     return all(_is_given_together(plan, clip, step) for step in shared)

@@ -53,7 +53,9 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         for step in path.stepped_again
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
-    plan = replace(plan, keeps_gradients=bool(used_again) or plan.overlaps, notes=(*plan.notes, *notes))
+    may_be_several = bool(plan.names.in_modules)  # modules of one class, of which each has an optimizer
+    is_kept = bool(used_again) or plan.overlaps or may_be_several
+    plan = replace(plan, keeps_gradients=is_kept, notes=(*plan.notes, *notes))
     if used_again:
         if plan.facts.options.runtime:
             return plan
@@ -64,7 +66,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
             "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
         )  # fmt: skip
         return plan.refuse([refusal])
-    if plan.left or plan.overlaps:
+    if plan.left or plan.overlaps or may_be_several:
         return plan
     cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
     own = {file for site in plan.facts.sites for file in (site.file, *(file for file, _ in site.makers))}

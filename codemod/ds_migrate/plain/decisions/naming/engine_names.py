@@ -24,8 +24,9 @@ from ds_migrate.plain.decisions.naming.free_names import (
 )
 from ds_migrate.plain.decisions.naming.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.creation.containers import Item, item_at
+from ds_migrate.plain.recognition.creation.module_attributes import is_kept_in_module, is_of_module
 from ds_migrate.plain.recognition.facts import Site
-from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
+from ds_migrate.syntax.nodes import code, dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
 _K = TypeVar("_K")
@@ -39,6 +40,10 @@ class UntracedError(Exception):
     def __init__(self, message: str, file: SourceFile, node: cst.CSTNode) -> None:
         super().__init__(message)
         self.file, self.node = file, node
+
+
+class KeptInModuleError(UntracedError):
+    """A module holds the optimizer: it cannot hold the engine, which would be one of its parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +84,7 @@ class EngineNames:
         kept: assignments beside which engines are kept, by the same.
         arguments: those that are engines now, by the identity of the argument.
         keywords: the names of the parameters that such arguments are for now, by the same.
+        in_modules: the variables of optimizers that modules keep, whose engines only the optimizers lead to.
     """
 
     def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
@@ -92,8 +98,12 @@ class EngineNames:
         self.at_variable: dict[Variable, str] = {}
         self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
+        self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
         for site in sites:
             name = self._name(site, sites)
+            if site.variable in self.in_modules:
+                self.at_site |= dict.fromkeys(site.all, name)
+                continue
             if isinstance(site.target, cst.Attribute):
                 name = f"{dotted(site.target.value)}.{name}"
             self.at_site[site] = name
@@ -114,7 +124,7 @@ class EngineNames:
         wish = "engine" if len(sites) == 1 else f"{last_word(held[site])}_engine"
         if len(set(held.values())) < len(sites):  # several optimizers hold the same
             wish = named_like(last_part(site.optimizer_name))
-        if isinstance(site.target, cst.Attribute):
+        if isinstance(site.target, cst.Attribute) and site.variable not in self.in_modules:
             wish = next(name for name in numbered(wish) if name not in site.file.names.taken)
             return self._free_attribute(site.variable, wish, site.file)
         return site.file.names.fresh(wish, f"ds_{wish}")
@@ -158,6 +168,8 @@ class EngineNames:
         if item is not None and item.variable in self.at_variable:
             return self._of_item(item, node, file)
         variable = self._flow.variable(node, file)
+        if variable in self.in_modules or is_of_module(node, file, self._flow):
+            raise KeptInModuleError(f"{code(node)} is an attribute of a module", file, node)
         if variable is None or dotted(node) is None:
             raise UntracedError("the optimizer is not held by a name or an attribute", file, node)
         if variable in self.at_variable:

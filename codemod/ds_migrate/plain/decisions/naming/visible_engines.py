@@ -56,7 +56,13 @@ class VisibleEngines:
         """Yield the attributes that are containers of optimizers, with the sites of wanted ones in them."""
         for site in self._names.at_site:
             variable = self._flow.variable(site.target, site.file)
-            if site.item and isinstance(site.target, cst.Attribute) and variable and site.optimizers <= wanted:
+            if (
+                site.variable not in self._names.in_modules
+                and site.item
+                and isinstance(site.target, cst.Attribute)
+                and variable
+                and site.optimizers <= wanted
+            ):
                 yield variable, site
 
     def _holds(self, variable: Variable, wanted: Values) -> bool:

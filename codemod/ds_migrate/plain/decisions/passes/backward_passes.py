@@ -9,11 +9,12 @@ from math import inf
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
-from ds_migrate.plain.decisions.naming.engine_names import UntracedError
+from ds_migrate.plain.decisions.naming.engine_names import KeptInModuleError, UntracedError
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import code
 from ds_migrate.syntax.source import SourceFile
 
 _Assigned = tuple[str, list[Step]]  # the engine of a backward pass, and the steps that use its gradients
@@ -30,6 +31,16 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
             held = frozenset(value for site in plan.facts.sites for value in site.optimizers)
             if plan.facts.options.runtime and step.optimizers <= held:
                 steps.append((step, LOOKED_UP))
+                continue
+            if isinstance(error, KeptInModuleError):
+                refusals.append(
+                    Refusal(
+                        Code.PLAIN_IN_MODULE, error.file, error.node,
+                        f"{code(error.node)} is an attribute of a module, which would have the engine as a part if it "
+                        "kept that too",
+                        "leave out --no-runtime, or keep the optimizer outside of the module",
+                    )
+                )  # fmt: skip
                 continue
             refusals.append(
                 Refusal(
