@@ -554,6 +554,39 @@ def test_a_loop_that_continues_behind_an_error_of_one_rank_is_for_review(
     assert any("a rank that fails here alone" in message for message in messages) is is_reviewed
 
 
+CAUGHT_IN_CALLER = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def update(self, x, y):
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+        def safe_update(self, x, y):
+            try:
+                self.update(x, y)
+            except ERROR:
+                END
+
+        def fit(self, loader):
+            for x, y in loader:
+                self.safe_update(x, y)
+
+
+    Trainer(Net()).fit(DataLoader(data, batch_size=4))
+    """
+
+
+@pytest.mark.parametrize(("end", "is_reviewed"), [("print('skipped')", True), ("raise", False)])
+def test_an_error_that_a_caller_of_the_step_catches_is_for_review(end: str, is_reviewed: bool, tmp_path: Path) -> None:
+    report = run(tmp_path, train=body(CAUGHT_IN_CALLER.replace("ERROR", "Exception").replace("END", end)))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("a rank that fails here alone" in message for message in messages) is is_reviewed
+
+
 def test_all_of_a_condition_on_a_finite_loss_looks_at_the_mean(tmp_path: Path) -> None:
     after = converted(tmp_path, before="if loss == 0 or not torch.isfinite(loss): break")
     assert "if mean_over_ranks(loss) == 0 or not torch.isfinite(mean_over_ranks(loss)): break" in after

@@ -28,7 +28,7 @@ _KEEP_NOTHING = frozenset(
     {"set_description", "set_description_str", "set_postfix", "set_postfix_str", "expand", "expand_as", "view",
      "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
      "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
-     "new_tensor", "new_zeros", "new_ones", "format", "join"}
+     "new_tensor", "new_zeros", "new_ones", "forward", "format", "join"}
 )  # fmt: skip
 _CLOCKS = frozenset(
     {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
@@ -186,6 +186,9 @@ class RankValues:
         """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _KEEP_NOTHING:
             return
+        function = file.function(call)
+        if function is not None and function.name.value == "forward" and not isinstance(file.parent(call), cst.Expr):
+            return  # the forward pass of a part
         if not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
             yield from self._variables(call.func.value, file)
 

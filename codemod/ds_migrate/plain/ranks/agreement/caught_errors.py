@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
+_Handler = tuple[SourceFile, cst.ExceptHandler]
 _MEANT = frozenset({"KeyboardInterrupt", "StopIteration", "StopTraining"})
 
 
@@ -20,28 +22,40 @@ def errors_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
     """Yield a note for each handler of errors of a backward pass or a step behind which their loop continues."""
     reported: set[int] = set()
     for place in (*facts.operations.backwards, *facts.operations.steps):
-        for handler in _handlers(place.node, place.file):
-            if id(handler) not in reported and not _ends(handler, place.file):
+        for file, handler in _handlers(place.node, place.file, facts.callers, set()):
+            if id(handler) not in reported and not _ends(handler, file):
                 reported.add(id(handler))
                 message = "a rank that fails here alone continues with the next batch, and the others wait for it"
                 advice = "let the error end the program, or look for its cause before the forward pass, on all ranks"
-                yield Note(Code.PLAIN_AGREEMENT, place.file, handler, message, advice)
+                yield Note(Code.PLAIN_AGREEMENT, file, handler, message, advice)
 
 
-def _handlers(node: cst.CSTNode, file: SourceFile) -> list[cst.ExceptHandler]:
-    """Return the handlers of errors at a node that are in a loop of its function."""
-    found: list[cst.ExceptHandler] = []
-    around: list[cst.ExceptHandler] = []
+def _handlers(
+    node: cst.CSTNode, file: SourceFile, callers: Callers, seen: set[int], inside: Sequence[_Handler] = ()
+) -> Iterator[_Handler]:
+    """Yield the handlers of errors at a node that are in a loop, of its function or of one that calls it.
+
+    Args:
+        seen: the functions whose calls were followed, by identity.
+        inside: the handlers around the node in functions that this call leads to, in no loop there.
+    """
+    found: list[_Handler] = []
+    around = [*inside]
     inner = node
     for outer in file.ancestors(node):
         if isinstance(outer, cst.Try) and inner is outer.body:
-            around += [handler for handler in outer.handlers if not _is_meant(handler)]
+            around += [(file, handler) for handler in outer.handlers if not _is_meant(handler)]
         elif isinstance(outer, (cst.For, cst.While)):
             found = [*around]
         elif isinstance(outer, cst.FunctionDef):
             break
         inner = outer
-    return found
+    yield from found
+    function = file.function(node)
+    if function is not None and id(function) not in seen:
+        seen.add(id(function))
+        for other, call in callers.of(function):
+            yield from _handlers(call, other, callers, seen, around)
 
 
 def _is_meant(handler: cst.ExceptHandler) -> bool:
