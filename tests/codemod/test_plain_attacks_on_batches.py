@@ -88,3 +88,47 @@ def test_a_tensor_with_the_shape_of_a_weight_is_no_batch(tmp_path: Path) -> None
     moved = "for x, y in loader:\n    for weight in model.parameters():\n        attack(model, weight, optimizer)\n"
     after, _, blocks = results(tmp_path, HEADER + ATTACK + LOOP.replace("for x, y in loader:\n", moved))
     assert not after and any("cannot determine the modules" in reason for reason in blocks)
+
+
+HANDED_ON = """
+class Attack:
+    def __init__(self, model):
+        self.model = model
+
+    def move(self, mover, x, delta):
+        mover.zero_grad()
+        loss = -self.model(x + delta).mean()
+        loss.backward()
+        mover.step()
+        return loss
+
+    def perturb(self, x):
+        delta = nn.Parameter(torch.zeros_like(x))
+        mover = torch.optim.Adam([delta], lr=0.1)
+        for _ in range(3):
+            self.move(mover, x, delta)
+        return x + delta.detach()
+
+
+"""
+CALLED = LOOP.replace("model(x)", "model(Attack(model).perturb(x))")
+
+
+@pytest.mark.parametrize("loop", [CALLED, LOOP], ids=["called", "called by nothing here"])
+def test_an_attack_that_hands_its_optimizer_to_a_function_stays_as_it_is(loop: str, tmp_path: Path) -> None:
+    after, reviews, _ = results(tmp_path, HEADER + HANDED_ON + loop)
+    assert HANDED_ON in after and after.count("deepspeed.initialize(") == 1 and "    engine.step()\n" in after
+    assert any("mover.step() stays as it is: it moves" in review for review in reviews)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        return loss\n", "        self.mover = mover\n        return loss\n"),
+        ("        mover.zero_grad()\n", "        mover.zero_grad()\n        helper.train(mover)\n"),
+        ("self.move(mover, x, delta)", "self.move(mover, next(batches), delta)"),
+        ("nn.Parameter(torch.zeros_like(x))", "x.detach().requires_grad_()"),
+    ],
+)
+def test_a_handed_on_optimizer_that_may_do_more_is_no_attack(old: str, new: str, tmp_path: Path) -> None:
+    assert "stays as it is: it moves" not in str(results(tmp_path, HEADER + HANDED_ON.replace(old, new) + LOOP))

@@ -52,6 +52,7 @@ def test_a_loop_without_backward_and_step_is_named(text: str, line: int, message
         "loss.backward()\nwith torch.no_grad():\n    x -= eps * x.grad.sign()\n",
         "for p in model.parameters():\n    total += p.grad.norm()\n",
         "class Own(optim.Optimizer):\n    def step(self):\n        for p in self.all: p.data -= p.grad\nx.backward()",
+        "d = torch.zeros_like(x)\nopt = optim.Adam([d])\nd.grad = estimate(x + d)\nopt.step()\n",
         "loss.backward()\nfor x in inputs:\n    x.data += eps * x.grad.sign()\n",
     ],
 )

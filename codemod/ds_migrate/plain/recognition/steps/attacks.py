@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -18,8 +19,11 @@ from ds_migrate.syntax.source import SourceFile
 _USES = frozenset({"step", "zero_grad", "param_groups"})
 _COUNTS = frozenset({"range", "trange", "tqdm.trange"})
 _OF_TENSORS = frozenset({"shape", "size", "data", "clone", "detach"})
+_OF_TENSORS_ALONE = frozenset({"data", "grad"})
 _MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "half"})
 _LIKE = ("_like",)
+_SHARED = frozenset({"data", "detach"})  # with what they are taken of
+_DEPTH = 2  # functions that an optimizer is handed on through
 
 
 def find_attacks(steps: Sequence[Step], flow: Flow, callers: Callers) -> Values:
@@ -51,6 +55,15 @@ def _is_name(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Name)
 
 
+@dataclass(frozen=True, eq=False)
+class Use:
+    """A use of an optimizer. ``outer``: what hands it to the function that this one is in."""
+
+    file: SourceFile
+    node: cst.Name
+    outer: Use | None = None
+
+
 class _Attack:
     """An optimizer that may be an attack's."""
 
@@ -68,26 +81,44 @@ class _Attack:
         tensors = _tensors(self._maker)
         if not tensors or len(names) != 1 or not isinstance(names[0], cst.Name):
             return False
-        uses = [n for n in self._names(names[0].value) if n is not names[0]]
-        if not all(self._is_local_use(node) for node in uses):
+        uses = [Use(self._file, n) for n in self._names(names[0].value) if n is not names[0]]
+        uses = [inner for use in uses for inner in self._inner(use, _DEPTH)]
+        if not all(self._is_local(use) for use in uses):
             return False
-        return not any(self._draws_data(node) for node in uses) and all(map(self._is_made_of_data, tensors))
+        return not any(self._draws_data(use) for use in uses) and all(map(self._is_made_of_data, tensors))
 
     def _names(self, name: str) -> list[cst.Name]:
         return [n for n in self._file.nodes(cst.Name, below=self._scope) if n.value == name]
 
-    def _is_local_use(self, node: cst.Name) -> bool:
-        around = self._file.parent(node)
-        if isinstance(around, cst.Arg):
-            call = self._file.parent(around)
-            made = self._flow.values(call, self._file) if call is not None else NOTHING
-            return bool(made) and made == of_kind(made, Kind.SCHEDULE)
-        return isinstance(around, cst.Attribute) and around.value is node and around.attr.value in _USES
+    def _inner(self, use: Use, depth: int) -> list[Use]:
+        """Return the uses of the optimizer in functions of the program that it is handed to, in the place of that."""
+        around = use.file.parent(use.node)
+        call = use.file.parent(around) if isinstance(around, cst.Arg) and around.keyword is not use.node else None
+        given = self._flow.passed(call, use.file) if isinstance(call, cst.Call) and depth else ()
+        found = []
+        for (key, name), value in given:
+            known = self._flow.node_of(key)
+            function = known[1] if known is not None else None
+            if value is use.node and known is not None and isinstance(function, cst.FunctionDef):
+                file = known[0]
+                inner = (n for n in file.nodes(cst.Name, below=function.body) if n.value == name)
+                found += [one for n in inner for one in self._inner(Use(file, n, use), depth - 1)]
+        return found or [use]
 
-    def _draws_data(self, node: cst.Name) -> bool:
+    def _is_local(self, use: Use) -> bool:
+        around = use.file.parent(use.node)
+        if isinstance(around, cst.Arg):
+            call = use.file.parent(around)
+            made = self._flow.values(call, use.file) if call is not None else NOTHING
+            return (bool(made) and made == of_kind(made, Kind.SCHEDULE)) or around.keyword is use.node
+        return isinstance(around, cst.Attribute) and around.value is use.node and around.attr.value in _USES
+
+    def _draws_data(self, use: Use) -> bool:
         """Return whether a loop around a use, and not around the tensors, may take further data."""
         outside = {id(outer) for outer in self._file.ancestors(self._maker)}
-        for outer in self._file.ancestors(node):
+        for outer in use.file.ancestors(use.node):
+            if use.outer is not None and isinstance(outer, cst.FunctionDef):
+                return self._draws_data(use.outer)
             if id(outer) in outside:
                 return False
             if isinstance(outer, (cst.For, cst.While)):
@@ -95,7 +126,7 @@ class _Attack:
                 counts = isinstance(outer, cst.While) or any(_calls(part, _COUNTS) for part in walk(outer.iter))
                 loops = [part.iter for part in inner if isinstance(part, (cst.For, cst.CompFor))]
                 takes = any(_calls(part, {"next"}) for part in inner)
-                if not counts or takes or any(loaders_of(each, self._file, self._flow) for each in loops):
+                if not counts or takes or any(loaders_of(each, use.file, self._flow) for each in loops):
                     return True
         return True
 
@@ -111,11 +142,13 @@ class _Attack:
         values = [value for part in parts for value in self._flow.values(part, self._file)]
         if any(value.kind is Kind.MODULE or self._is_of_module(value) for value in values):
             return False
-        return any(self._is_data(base) for part in parts if (base := _shaped_like(part)) is not None)
+        is_new = not any(isinstance(part, cst.Attribute) and part.attr.value in _SHARED for part in parts)
+        return any(self._is_data(base, is_new=is_new) for part in parts if (base := _shaped_like(part)) is not None)
 
     def _is_of_module(self, value: Value) -> bool:
         """Return whether a value is an attribute or item of what may be a module, rather than of a tensor."""
-        made = self._flow.node_of(value.key) if value.kind is Kind.PART else None
+        is_part = value.kind is Kind.PART and value.name.partition(".")[0] not in _OF_TENSORS_ALONE
+        made = self._flow.node_of(value.key) if is_part else None
         return made is not None and not self._is_moved(*made) and any(
             base.name not in TENSOR_FACTORIES for base in self._flow.values(made[1], made[0])
         )  # fmt: skip
@@ -127,8 +160,11 @@ class _Attack:
             return False
         return all(value.key == id(call) for value in self._flow.values(func.value, file))  # x = x.to(device)
 
-    def _is_data(self, name: str) -> bool:
-        """Return whether a name is a batch of a loop, or a parameter that is given no part of a module."""
+    def _is_data(self, name: str, *, is_new: bool) -> bool:
+        """Return whether a name is a batch of a loop, or a parameter that is given no part of a module.
+
+        Where nothing in the program gives it, a tensor that is new, with no memory in common, is moved at least.
+        """
         name = name.partition(".")[0]
         loops = [n for n in self._file.nodes(cst.For, below=self._scope) if name in map(dotted, walk(n.target))]
         if loops:
@@ -137,7 +173,9 @@ class _Attack:
         if function is None or name not in {p.name.value for p in parameters(function)} or name == "self":
             return False
         given = [(file, self._flow.given(call, function, name, file)) for file, call in self._callers.of(function)]
-        return bool(given) and not any(arg is not None and self._may_be_part(arg.value, file) for file, arg in given)
+        return (bool(given) or is_new) and not any(
+            arg is not None and self._may_be_part(arg.value, file) for file, arg in given
+        )
 
     def _may_be_part(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an argument is a module, a part of one, or what a loop over parameters gives."""

@@ -136,12 +136,34 @@ def _bare(target: ast.expr) -> str:
 
 
 def _set_gradients(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements that set a gradient to something."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or _is_none(node.value):
-            continue
-        if any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in node.targets):
-            yield node
+    """Yield the statements that set a gradient to something, other than that of a tensor made like another one."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Module))):
+        made = set(_made_like_others(function))
+        for node in _own_statements(function):
+            if not isinstance(node, ast.Assign) or _is_none(node.value):
+                continue
+            gradients = (t for t in node.targets if isinstance(t, ast.Attribute) and t.attr == "grad")
+            if any(not _is_of(target.value, made) for target in gradients):
+                yield node
+
+
+def _own_statements(function: ast.FunctionDef | ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of a function or module outside of the functions in it."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop(0)
+        yield node
+        if not isinstance(node, ast.FunctionDef):
+            todo = [*ast.iter_child_nodes(node), *todo]
+
+
+def _made_like_others(function: ast.FunctionDef | ast.Module) -> Iterator[str]:
+    """Yield the names that a function assigns ``torch.zeros_like(x)`` or the like: attacks move such tensors."""
+    for node in _own_statements(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name = getattr(node.value.func, "attr", "")
+            if name.endswith("_like"):
+                yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _is_none(node: ast.expr) -> bool:
