@@ -440,6 +440,12 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         ("import copy\nteacher = copy.deepcopy(model)", True),
         ("ema = ModelEma(model, decay=0.9)", True),
         ("teacher = Net()\nteacher.load_state_dict(model.state_dict())", True),
+        ("teacher, state = Net(), model.state_dict()\nteacher.load_state_dict(state)", True),
+        ("shadow = {}\nfor name, weight in model.named_parameters():\n    shadow[name] = weight.data.clone()", True),
+        ("shadow = [weight.detach().clone() for weight in model.parameters()]", True),
+        ("import copy\nfirst = copy.deepcopy(model.state_dict())", True),
+        ("first = nn.utils.parameters_to_vector(model.parameters())", True),
+        ("first = torch.zeros(3).clone()", False),
         ("teacher = Net()\nteacher.load_state_dict(torch.load('teacher.pt'))", False),
     ],
 )

@@ -2,59 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import last_name
+from ds_migrate.syntax.nodes import called_name, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _WRITES = frozenset({"copy_", "mul_", "add_", "sub_", "lerp_"})
+_COPIES = frozenset({"clone", "copy", "deepcopy", "parameters_to_vector"})
+_DEPTH = 3  # of names that are made of others
 
 
 def copies_weights(modules: Values, flow: Flow) -> bool:
-    """Return whether a program copies the weights of these modules into others: ranks must hold the same by then."""
+    """Return whether a program copies the weights of these modules: ranks must hold the same by then."""
     return any(
-        _is_copy(call, file, modules, flow) for file in flow.files.values() for call in file.nodes(cst.Call)
-    ) or any(_mixes(file, modules, flow) for file in flow.files.values())
+        any(_is_copy(call, file, modules, flow) for call in file.nodes(cst.Call)) or _copies(file, modules, flow)
+        for file in flow.files.values()
+    )
 
 
 def _is_copy(call: cst.Call, file: SourceFile, modules: Values, flow: Flow) -> bool:
+    """Return whether a call copies a module, or keeps an average of it, as the classes of libraries do."""
     name = last_name(call.func)
+    is_average = "ema" in name.lower().split("_") or "EMA" in name or name.endswith(("Ema", "AveragedModel"))
     given = [arg.value for arg in call.args]
-    if (
-        name == "deepcopy"
-        or "ema" in name.lower().split("_")
-        or "EMA" in name
-        or name.endswith(("Ema", "AveragedModel"))
-    ):
-        return any(flow.values(arg, file) & modules for arg in given)
-    if name == "load_state_dict" and isinstance(call.func, cst.Attribute):
-        own = any(values & modules for arg in given for values in _weights_below(arg, file, flow))
-        return own and not flow.values(call.func.value, file) & modules
-    return False
+    return (name == "deepcopy" or is_average) and any(flow.values(arg, file) & modules for arg in given)
 
 
-def _mixes(file: SourceFile, modules: Values, flow: Flow) -> bool:
-    """Return whether a function writes to weights in place, and has those of these modules and of another one."""
-    for function in file.nodes(cst.FunctionDef):
-        if not any(name in _WRITES for name in _methods(function, file)):
-            continue
-        held = list(_weights_below(function, file, flow))
-        if any(values & modules for values in held) and any(values and not values & modules for values in held):
-            return True
-    return False
-
-
-def _methods(node: cst.CSTNode, file: SourceFile) -> Iterator[str]:
-    yield from (n.func.attr.value for n in file.nodes(cst.Call, below=node) if isinstance(n.func, cst.Attribute))
-
-
-def _weights_below(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[Values]:
-    """Yield the modules whose weights are asked for below a node."""
-    for call in file.nodes(cst.Call, below=node):
+def _copies(file: SourceFile, modules: Values, flow: Flow) -> bool:
+    """Return whether a function, or the lines of a module, copy or mix weights that they ask these modules for."""
+    asked: dict[cst.FunctionDef | None, list[tuple[cst.Call, Values]]] = {}
+    for call in file.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _WEIGHTS:
-            yield of_kind(flow.values(call.func.value, file), Kind.MODULE, Kind.OBJECT, Kind.PART)
+            values = of_kind(flow.values(call.func.value, file), Kind.MODULE, Kind.OBJECT, Kind.PART)
+            asked.setdefault(file.function(call), []).append((call, values))
+    for function, found in asked.items():
+        own = {id(call) for call, values in found if values & modules}
+        is_mixed = any(values and not values & modules for _, values in found)
+        names = _names_of(own, function, file) if own else set()
+        for call in file.nodes(cst.Call, below=function or file.module) if own else ():
+            if file.function(call) is not function:
+                continue
+            name = called_name(call).rpartition(".")[2]
+            is_copy = name in _COPIES and _has(call, own, names)
+            is_loaded = name == "load_state_dict" and any(_has(arg, own, names) for arg in call.args)
+            is_other = isinstance(call.func, cst.Attribute) and not flow.values(call.func.value, file) & modules
+            if is_copy or (is_loaded and is_other) or (is_mixed and name in _WRITES):
+                return True
+    return False
+
+
+def _names_of(own: set[int], function: cst.FunctionDef | None, file: SourceFile) -> set[str]:
+    """Return the names that hold these calls' weights, or are made of them."""
+    names = set[str]()
+    for _ in range(_DEPTH):
+        for node in file.nodes(cst.Assign, cst.For, cst.CompFor, below=function or file.module):
+            value, bound = (node.value, targets(node)) if isinstance(node, cst.Assign) else (node.iter, [node.target])
+            if file.function(node) is function and _has(value, own, names):
+                names |= {name for target in bound for name in names_in(target)}
+    return names
+
+
+def _has(node: cst.CSTNode, own: set[int], names: set[str]) -> bool:
+    return any(id(part) in own or (isinstance(part, cst.Name) and part.value in names) for part in walk(node))
