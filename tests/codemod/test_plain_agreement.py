@@ -261,6 +261,27 @@ def test_a_buffer_that_is_made_of_batches_is_for_review(tmp_path: Path) -> None:
     assert found == [("DSM616", "each rank makes its own codes of its share of the data")]
 
 
+def test_an_attribute_that_another_class_registers_as_a_buffer_is_none(tmp_path: Path) -> None:
+    norm = """\
+class Norm(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.codes = nn.Parameter(torch.zeros(config.width))
+
+
+class Config:
+    def __init__(self, width):
+        self.width = width
+
+
+norm = Norm(Config(4))"""
+    setup = (
+        CODEBOOK.replace("self.codes.data.mul_(0.99).add_(x.mean(0), alpha=0.01)", "self.width = x.sum()") + "\n" + norm
+    )
+    report = run(tmp_path, train=HEADER + EPOCHS.format(setup=setup, before="pass", after="pass"))
+    assert not list(report.findings(Severity.REVIEW))
+
+
 def test_statistics_that_are_updated_from_a_share_are_for_review(tmp_path: Path) -> None:
     after = "torch.optim.swa_utils.update_bn(loader, model)\ntorch.optim.swa_utils.update_bn(DataLoader(data), model)\n"
     report = run(tmp_path, train=HEADER + LOOP + after)
@@ -318,6 +339,12 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
         ("words = set('text')\nwords = words.union('x')\nchars = list(words)", 20),
         ("a = words.copy()\nwords = a.copy()\nchars = list(a)", 0),
         ("words = sorted(list(set('text')))\nn = len(tuple(set('text')))", 0),
+        ("left = list(set(range(9)) - set(open('words').read().split()))", 0),
+        ("rows = set(range(9))\nchosen = set(open('rows').read())\nindex = list(rows & chosen)", 0),
+        ("index = list(set([int(row) for row in open('rows')]))", 0),
+        ("words = {1}\nwords.add('text')\nindex = list(words)", 20),
+        ("index = list(set('text')), list(set('other'))", 18),
+        ("def order(words):\n    return list(set(words))", 0),
     ],
 )
 def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: int) -> None:

@@ -259,6 +259,7 @@ def test_ranks_start_behind_the_outermost_condition_under_which_the_program_star
 SELECTED = {
     "a subset": "torch.utils.data.Subset(data, range(rank, len(data), world_size))",
     "a slice": "[data[i] for i in range(8)][rank::world_size]",
+    "by an object that a class holds": "Read(Read(Choose(data, rank)))",
     "by a class": "Shards(data, shard=rank, num_shards=world_size)",
     "all data": "Everything(data, rank)",
 }
@@ -285,6 +286,31 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
 
             def __getitem__(self, index):
                 return self.data[index]
+
+
+        class Chooser:
+            def __init__(self):
+                self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+            def choose(self, data):
+                return list(data)[self.rank::self.world_size]
+
+
+        class Choose(torch.utils.data.IterableDataset):
+            def __init__(self, data, rank):
+                self.data, self.chooser = data, None
+                self.chooser = Chooser()
+
+            def __iter__(self):
+                yield from self.chooser.choose(self.data)
+
+
+        class Read(torch.utils.data.IterableDataset):
+            def __init__(self, source):
+                self.source = source
+
+            def __iter__(self):
+                yield from self.source
 
 
         class Shards(Everything):

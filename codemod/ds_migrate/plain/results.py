@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
@@ -34,20 +34,19 @@ def part_results(part: Part, outputs: Mapping[Path, bytes]) -> Iterator[FileResu
             ]
         first = next(iter(loops), None)
         if blocked:
-            findings = [_finding(r, _severity(r.code), first) for r in refusals]
-            result.findings = [f for i, f in enumerate(findings) if f not in findings[:i]]  # of several optimizers
+            result.findings = _once(_finding(r, _severity(r.code), first) for r in refusals)
             result.status = FileStatus.BLOCKED
         else:
             notes = [(s, n) for s, n in part.notes if n.file is file]
-            result.findings = [_finding(n, s, first) for s, n in notes]
-            result.findings.sort(key=lambda f: (f.line, f.column, f.code))
+            found = [_finding(n, s, first) for s, n in notes]
+            result.findings = _once(sorted(found, key=lambda f: (f.line, f.column, f.code)))
             result.after = outputs.get(file.path) if file in part.changed else None
             result.status = FileStatus.CHANGED if result.after is not None else FileStatus.UNCHANGED
         yield result
     reviews = [] if part.stays else [(s, n) for s, n in part.notes if s is Severity.REVIEW]
     beside = [(s, n) for s, n in reviews if n.file not in files]
     for file in dict.fromkeys(note.file for _, note in beside):
-        yield FileResult(file.path, findings=[_finding(n, s, None) for s, n in beside if n.file is file])
+        yield FileResult(file.path, findings=_once(_finding(n, s, None) for s, n in beside if n.file is file))
     for path, text in () if part.stays else part.configs.items():
         yield FileResult(path, FileKind.DS_CONFIG, FileStatus.CREATED, after=text, units=frozenset({name}))
 
@@ -66,6 +65,14 @@ def merge_notes(results: Sequence[FileResult]) -> list[FileResult]:
 def _finding(of: Note | Refusal, severity: Severity, loop: str | None) -> Finding:
     line, column = of.file.reported_position(of.node)
     return Finding(of.code, severity, line, of.message, column, trial=loop, help=of.help)
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings without those that repeat another one of their line, as for each of several optimizers."""
+    found: dict[tuple[str, Severity, int, str], Finding] = {}
+    for finding in findings:
+        found.setdefault((finding.code, finding.severity, finding.line, finding.message), finding)
+    return list(found.values())
 
 
 def _severity(code: Code) -> Severity:

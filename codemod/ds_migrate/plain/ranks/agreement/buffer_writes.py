@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets
@@ -22,6 +23,7 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
     Queues are left: what is written to an index is one of many samples.
     """
     registered = set(_registered(flow))
+    owners = {name for _, name in registered}
     for file in files:
         for call in file.nodes(cst.Call):
             if flow.is_call_of(call, file, _UPDATES) and call.args and values.differs(call.args[0].value, file):
@@ -30,7 +32,9 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
         found: dict[int, tuple[cst.CSTNode, list[str]]] = {}
         for node, name, written in _writes(file):
             function = file.function(node)
-            if name in registered and function is not None and any(values.differs(value, file) for value in written):
+            if name not in owners or function is None or (_variable(node, name, file, flow), name) not in registered:
+                continue
+            if any(values.differs(value, file) for value in written):
                 names = found.setdefault(id(function), (node, []))[1]
                 names.extend([name] if name not in names else [])
         for node, names in found.values():
@@ -42,13 +46,21 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
             yield Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
 
 
-def _registered(flow: Flow) -> Iterator[str]:
+def _registered(flow: Flow) -> Iterator[tuple[Variable | None, str]]:
+    """Yield the buffers that classes register: their variables, and their names."""
     for file in flow.files.values():
         for node in file.attributes_by_name.get("register_buffer", ()):
             call = file.parent(node)
             name = argument(call, 0, "name") if isinstance(call, cst.Call) else None
             if name is not None and isinstance(name.value, cst.SimpleString):
-                yield str(name.value.evaluated_value)
+                text = str(name.value.evaluated_value)
+                yield _variable(node, text, file, flow), text
+
+
+def _variable(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow) -> Variable | None:
+    """Return the variable that an attribute of ``self`` is at a node; None outside of classes."""
+    owner = next((outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)), None)
+    return flow.classes.attribute(id(owner), name) if owner is not None else None
 
 
 def _writes(file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, list[cst.BaseExpression]]]:

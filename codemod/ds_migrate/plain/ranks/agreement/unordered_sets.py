@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.agreement.number_collections import holds_numbers
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, dotted_names, targets
 from ds_migrate.syntax.source import SourceFile
@@ -15,15 +17,19 @@ from ds_migrate.syntax.source import SourceFile
 _ORDERED = frozenset({"list", "tuple", "enumerate", "zip"})
 _SETS = frozenset({"set", "frozenset", "set.union", "set().union", "set.intersection"})
 _SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
-_UNORDERED = _SETS | {"sorted", "len", "sum", "max", "min", "any", "all"}  # the order has no effect
+# The order has no effect.
+_UNORDERED = _SETS | {"sorted", "len", "sum", "max", "min", "any", "all", "np.sort", "np.unique", "numpy.sort"}
 _OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
 
 
 def numbered_sets(files: list[SourceFile], flow: Flow) -> Iterator[Note]:
-    """Yield a note for each set that is put into an order."""
+    """Yield a note for each set that is put into an order, unless it holds numbers: these hash alike everywhere."""
+    idle = idle_functions(flow)
     for file in files:
         for node in (*file.nodes(cst.Call), *file.nodes(cst.ListComp), *file.nodes(cst.For)):
-            if any(_is_set(value, file, flow) for value in _ordered(node, file)) and not _loses_order(node, file):
+            sets = [value for value in _ordered(node, file) if _is_set(value, file, flow)]
+            is_ordered = any(not holds_numbers(value, file, flow) for value in sets) and not _loses_order(node, file)
+            if is_ordered and not idle.hold(node, file):
                 yield Note(
                     Code.PLAIN_AGREEMENT, file, node.iter if isinstance(node, cst.For) else node,
                     "a set of strings has another order on each rank, which would number its items differently",

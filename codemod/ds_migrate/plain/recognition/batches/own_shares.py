@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import argument, last_name, walk
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.syntax.nodes import argument, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = frozenset(
@@ -33,11 +33,29 @@ def _takes_share(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: 
         return True
     if depth == 0:
         return False
-    for value in of_kind(flow.values(node, file), Kind.INSTANCE):
-        known = flow.node_of(value.key)
-        if known is not None and any(_selects(f) for f in known[0].nodes(cst.FunctionDef, below=known[1])):
-            return True
+    if any(_divides(value, flow, set()) for value in of_kind(flow.values(node, file), Kind.INSTANCE)):
+        return True
     return any(_takes_share(part, file, flow, depth - 1) for part in _parts(node, file, flow))
+
+
+def _divides(value: Value, flow: Flow, seen: set[int]) -> bool:
+    """Return whether the class of an object selects items by the rank, or that of an object that it reads from."""
+    known = flow.node_of(value.key)
+    if known is None or value.key in seen:
+        return False
+    seen.add(value.key)
+    file, node = known
+    if any(_selects(function) for function in file.nodes(cst.FunctionDef, below=node)):
+        return True
+    names = {name for line in file.nodes(cst.Assign, below=node) for name in map(_own_attribute, targets(line))} - {""}
+    held = (one for name in names for one in flow.held(flow.classes.attribute(value.key, name)))
+    return any(_divides(one, flow, seen) for one in held if one.kind is Kind.INSTANCE)
+
+
+def _own_attribute(target: cst.BaseExpression) -> str:
+    """Return the attribute of ``self`` that is set; "" for anything else."""
+    owner, _, name = (dotted(target) or "").rpartition(".")
+    return name if owner == "self" else ""
 
 
 def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpression]:

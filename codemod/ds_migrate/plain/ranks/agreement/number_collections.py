@@ -1,0 +1,57 @@
+"""Sets and sequences that hold numbers alone, which hash alike in each process."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.syntax.nodes import called_name, dotted, number
+from ds_migrate.syntax.source import SourceFile
+
+_OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
+_NUMBERS = frozenset({"int", "len", "float", "ord", "item"})
+_KEEPS = frozenset(
+    {"list", "tuple", "sorted", "set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}
+)
+_ADDS = frozenset({"add", "update", "append", "extend", "insert"})
+_DEPTH = 6
+
+
+def holds_numbers(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = _DEPTH) -> bool:
+    """Return whether all items of a set or sequence are numbers."""
+    if depth == 0:
+        return False
+    depth -= 1
+    if isinstance(node, (cst.Set, cst.List, cst.Tuple)):
+        return all(_is_number(element.value) for element in node.elements)
+    if isinstance(node, (cst.SetComp, cst.ListComp, cst.GeneratorExp)):
+        over = node.for_in
+        is_item = dotted(node.elt) is not None and dotted(node.elt) == dotted(over.target)
+        return _is_number(node.elt) or (is_item and holds_numbers(over.iter, file, flow, depth))
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _OPERATORS):
+        left, right = (holds_numbers(side, file, flow, depth) for side in (node.left, node.right))
+        is_any = isinstance(node.operator, cst.BitAnd)
+        return (left or right) if is_any else left if isinstance(node.operator, cst.Subtract) else left and right
+    if isinstance(node, cst.Call):
+        name, args = called_name(node).rpartition(".")[2], [arg.value for arg in node.args]
+        if name == "map":
+            return bool(args) and dotted(args[0]) in _NUMBERS
+        parts = [node.func.value, *args] if isinstance(node.func, cst.Attribute) else args
+        return name == "range" or (
+            name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth) for p in parts)
+        )
+    made = flow.scopes(file).assigned(node) if isinstance(node, cst.Name) and not _is_added_to(node, file) else []
+    return bool(made) and all(holds_numbers(value, file, flow, depth) for value in made)
+
+
+def _is_added_to(node: cst.Name, file: SourceFile) -> bool:
+    """Return whether items are added to a collection of this name."""
+    return any(
+        isinstance(call.func, cst.Attribute) and dotted(call.func.value) == node.value and call.func.attr.value in _ADDS
+        for call in file.nodes(cst.Call)
+    )
+
+
+def _is_number(node: cst.BaseExpression) -> bool:
+    """Return whether an expression makes a number."""
+    return number(node) is not None or (isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in _NUMBERS)
