@@ -11,6 +11,7 @@ from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, Trial
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
+OWN_OPTIMIZER = "step an optimizer of torch.optim: SGD(model.parameters(), lr) does p -= lr * p.grad"
 _MAY_UPDATE = re.compile(rb"\btorch\b")
 _GRADIENTS = re.compile(rb"\.grad\b|\bautograd\b")
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
@@ -33,7 +34,7 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
         finding = Finding(
             Code.PLAIN_GRADIENTS, Severity.BLOCKED, updated.lineno,
             "weights are updated from gradients by hand, without an optimizer", updated.col_offset + 1, trial=loop,
-            help="step an optimizer of torch.optim: SGD(model.parameters(), lr) does p -= lr * p.grad",
+            help=OWN_OPTIMIZER,
         )  # fmt: skip
     elif given is not None and "step" in called and "backward" not in called:
         finding = Finding(

@@ -17,6 +17,7 @@ from ds_migrate.plain.recognition.origins.origin import Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_stars_empty
+from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
@@ -75,6 +76,7 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
     left = [step for step in steps if step.optimizers & attacks]
     refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
     steps = [step for step in steps if step not in left]
+    refusals += find_hand_made_steps(steps, backwards, refusals, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals, left, frozenset(attacked_names(attacks, flow)))
 
 
