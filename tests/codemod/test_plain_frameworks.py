@@ -112,3 +112,24 @@ def test_a_module_that_hides_deepspeed_blocks_the_loop_beside_it(tmp_path: Path)
     assert found == [(Code.PLAIN_ENGINE, message)]
     (tmp_path / "__init__.py").write_text("")  # where it is a module of a package
     assert not list(run(tmp_path, train=HEADER + LOOP).findings(Severity.BLOCKED))
+
+
+def test_a_loop_of_another_tensor_library_beside_one_of_torch_stays_as_it_is(tmp_path: Path) -> None:
+    other = """\
+import megengine.optimizer as optim
+from megengine.autodiff import GradManager
+import train
+
+
+def fit(model, loader):
+    optimizer = optim.Adam(model.parameters(), lr=0.1)
+    manager = GradManager().attach(model.parameters())
+    for x, y in loader:
+        optimizer.zero_grad()
+        with manager:
+            loss = model(x).sum()
+            manager.backward(loss)
+        optimizer.step()
+"""
+    report = run(tmp_path, train=HEADER + LOOP, fit=other)
+    assert {file.path.name for file in report.files if file.after is not None or file.findings} == {"train.py"}

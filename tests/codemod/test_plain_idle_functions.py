@@ -73,3 +73,14 @@ def test_what_a_method_calls_that_a_base_class_calls_runs(tmp_path: Path) -> Non
     group = "\n    def hook(self):\n        dist.init_process_group('gloo')\n"
     text = text.replace("class Net(nn.Module):\n", f"class Net(nn.Module):{group}")
     assert "count_samples" not in _converted(tmp_path, text + "\n\nmain()\n")
+
+
+def test_what_only_another_script_calls_stays_as_it_is(tmp_path: Path) -> None:
+    prepare = "def prepare(path):\n    os.makedirs(path)\n    print(path)\n"
+    tools = f"import os\n\n\n{prepare}\n\ndef note(text):\n    print(text)\n"
+    text = "from tools import note\n" + body(SUM).replace("GROUP", "note('begun')") + "\n\nmain()\n"
+    report = run(tmp_path, train=text, tools=tools, prepare="from tools import prepare\n\nprepare('data')\n")
+    (changed,) = [file.after for file in report.files if file.path.name == "tools.py"]
+    assert changed is not None
+    assert prepare in changed.decode()
+    assert "if is_main_rank():\n        print(text)\n" in changed.decode()

@@ -399,3 +399,14 @@ def test_a_comment_behind_what_rank_0_prints_stays_there_alone(tmp_path: Path) -
     after = convert(tmp_path, HEADER + LOOP + "    print(loss.item())  # expected below 1\n")
     assert "print(loss.item())  # expected below 1\n" in after
     assert after.count("# expected below 1") == 1
+
+
+@pytest.mark.parametrize("write", ["torch.save(model.state_dict(), buffer)", "figure.savefig(buffer, format='raw')"])
+def test_every_rank_writes_what_it_keeps_in_memory(write: str, tmp_path: Path) -> None:
+    lines = f"import io\n\n{HEADER}\n{LOOP}\nbuffer = io.BytesIO()\n{write}\nread = buffer.getvalue()\n"
+    assert f"\n{write}\n" in convert(tmp_path, lines)
+
+
+def test_a_notebooks_progress_bar_writes_on_rank_0_alone(tmp_path: Path) -> None:
+    text = f"from tqdm.autonotebook import tqdm\n{HEADER}\n{LOOP}\ntqdm.write('done')\n"
+    assert "if is_main_rank():\n    tqdm.write('done')" in convert(tmp_path, text)

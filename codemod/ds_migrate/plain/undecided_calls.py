@@ -17,6 +17,7 @@ from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
+from ds_migrate.plain.dataflow.torch_names import is_of_other_framework
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts import Part
@@ -88,6 +89,8 @@ def _calls(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call 
     for node in (*file.attributes_by_name.get("backward", ()), *file.attributes_by_name.get("step", ())):
         around = file.parent(node)
         call = around if isinstance(around, cst.Call) and around.func is node else None
+        if any(is_of_other_framework(value.name) for value in flow.values(node.value, file)):
+            continue
         may_train = _may_pass_backward(node, call, file, flow) if node.attr.value == "backward" else (
             call is not None and _may_step(node.value, call, file, flow)
         )  # fmt: skip

@@ -37,6 +37,12 @@ NAMED_TUPLE = "collections.namedtuple"
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
 
+# Packages whose optimizers step parameters that are none of torch's.
+_NOT_TORCH = frozenset({
+    "flax", "jax", "jittor", "keras", "megengine", "mindspore", "minitorch", "mlx", "mxnet", "oneflow", "optax",
+    "paddle", "tensorflow", "tinygrad",
+})  # fmt: skip
+
 _CLIPS = re.compile(r"\w*clip_?grad\w*|(get_)?(total_)?grad(ient)?_norm_?", re.IGNORECASE)
 _OPTIMIZER = re.compile(
     r"(Adam\w*|\w*SGD\w*|RMSprop\w*|Ada\w+|[RN]Adam|ASGD|Rprop|LBFGS|LARS|LARC|Lamb|LAMB|Lion|Ranger\w*|SAM|ESAM|"
@@ -53,12 +59,19 @@ def clips_gradients(name: str) -> bool:
 def is_optimizer_name(name: str) -> bool:
     """Return whether an external class that is given a module's parameters is an optimizer, whatever its package."""
     last = name.rpartition(".")[2]
-    return last[:1].isupper() and _OPTIMIZER.match(last) is not None
+    return last[:1].isupper() and _OPTIMIZER.match(last) is not None and not is_of_other_framework(name)
+
+
+def is_of_other_framework(name: str) -> bool:
+    """Return whether an external name is one of a framework that torch has no part in."""
+    return name.partition(".")[0] in _NOT_TORCH
 
 
 def kind_made_by(name: str) -> Kind:
     """Return the kind of value that a call of an external name makes."""
     last = name.rpartition(".")[2]
+    if is_of_other_framework(name):
+        return Kind.OBJECT
     if ".swa_utils." in name and last != "SWALR":
         return Kind.OBJECT  # an average of weights
     if name in SCALERS or last == "GradScaler":

@@ -33,6 +33,7 @@ from ds_migrate.plain.ranks.files.numbered_folders import share_names_not_taken
 from ds_migrate.plain.ranks.files.prepared_data import PreparedData
 from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.files.waits import wait_for_saves
+from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
@@ -141,7 +142,10 @@ class Editor:
             f for f in self.guarded if f.edits and f.edits.claims.lengths == known[f] and not readers.waits_in(f)
         ]
         for note in notes:
-            self._report(Severity.REVIEW if note.help is not None else Severity.CONVERTED, note)
+            if note.help is not None:
+                self._review(note)
+            else:
+                self._report(Severity.CONVERTED, note)
 
     def _starts_alone(self) -> bool:
         """Return whether the program was written for one process, and never waits for others."""
@@ -175,4 +179,6 @@ class Editor:
             self._report(Severity.CONVERTED, note)
 
     def _review(self, note: Note) -> None:
+        if is_idle(note.node, note.file, self.plan.facts):
+            return
         self._report(Severity.REVIEW, note)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.source import SourceFile
 
 
 class CodeGraph:
-    """The functions that each function or module of a program names, or calls by whatever name, by identity."""
+    """The functions that each function or module of some files names, or calls by whatever name, by identity."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
-        files = flow.files.values()
+    def __init__(self, files: Collection[SourceFile], callers: Callers) -> None:
         self._functions = {file: file.nodes(cst.FunctionDef) for file in files}
         self._names = {key: set[str]() for file in files for key in self.of(file)}
         self._calls = {key: set[int]() for key in self._names}
@@ -27,7 +27,8 @@ class CodeGraph:
             for function in self._functions[file]:
                 self._by_name.setdefault(function.name.value, set()).add(id(function))
                 for caller, call in callers.of(function):
-                    self._calls[key_around(call, caller)].add(id(function))
+                    if caller in self._functions:
+                        self._calls[key_around(call, caller)].add(id(function))
 
     def of(self, file: SourceFile) -> set[int]:
         """Return the code of a file: its module, and its functions."""

@@ -7,24 +7,34 @@ from itertools import islice
 
 import libcst as cst
 
+from ds_migrate.files.prefilter import may_pass_backward, may_step
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import called_name
+from ds_migrate.plain.dynamic_imports import imports_by_name
+from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
+
+# Decorators of functions that are called by their names as before: another may keep the function elsewhere.
+_SAME = frozenset({
+    "classmethod", "staticmethod", "property", "contextmanager", "contextlib.contextmanager", "torch.no_grad",
+    "torch.inference_mode", "functools.cache", "cache", "jit.script", "torch.jit.script", "torch.jit.ignore",
+})  # fmt: skip
 
 
 class IdleFunctions:
-    """The functions that no code names which runs.
+    """The functions that no code names which runs with a training loop.
 
-    A launcher, or an entry point of a package, runs functions that no file of the program names: those that lead to a
-    backward pass, where no other code of their file does.
+    Scripts that do not train, as one that prepares data, may use the same helpers. A launcher, or an entry point of a
+    package, runs functions that no file of the program names: those that lead to a backward pass, where no other code
+    of their file does.
     """
 
     def __init__(self, flow: Flow) -> None:
-        files = flow.files.values()
-        graph = CodeGraph(flow, callers_of(flow))
+        files = _files_beside_training(flow)
+        graph = CodeGraph(files, callers_of(flow))
         functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
         unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
         running = graph.reached_from(unnamed.union(id(file.module) for file in files))
@@ -54,6 +64,13 @@ def is_called(names: Collection[str], flow: Flow) -> bool:
     return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
 
 
+def _files_beside_training(flow: Flow) -> Collection[SourceFile]:
+    """Return the files that may run in one process with a training loop; all where one imports others by made names."""
+    training = [file for file in flow.files.values() if may_pass_backward(file.data) or may_step(file.data)]
+    found = files_beside(training, flow)
+    return flow.files.values() if any(imports_by_name(file.data) for file in found) else found
+
+
 def _called(flow: Flow) -> frozenset[str]:
     """Return the functions of libraries that code which runs may call, by their dotted names."""
     idle = idle_functions(flow)
@@ -63,7 +80,8 @@ def _called(flow: Flow) -> frozenset[str]:
 
 
 def _is_called_unnamed(function: cst.FunctionDef, file: SourceFile) -> bool:
-    """Return whether a function may be called without its name: decorated, or a method that Python or a base calls."""
+    """Return whether a function may be called without its name: it is decorated, or a method that others call."""
     name, owner = function.name.value, next(islice(file.ancestors(function), 1, 2), None)
     is_special = name.startswith("__") and name.endswith("__")
-    return bool(function.decorators) or is_special or (isinstance(owner, cst.ClassDef) and bool(owner.bases))
+    is_kept = any(dotted(decorator.decorator) not in _SAME for decorator in function.decorators)
+    return is_kept or is_special or (isinstance(owner, cst.ClassDef) and bool(owner.bases))

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
-from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -60,13 +59,11 @@ class LauncherArgument:
             files: those with the loop, or with edits for it.
             helpers: others that the program uses: what never runs with the loop stays there as it is.
         """
-        own = {id(file) for file in files}
-        running = {file: file in files or bool(own & files_used([file], self._flow)) for file in (*files, *helpers)}
         calls = [
             (file, call)
-            for file, is_entry in running.items()
+            for file in dict.fromkeys((*files, *helpers))
             for call in file.nodes(cst.Call)
-            if is_entry or not is_idle(call, file, self._flow)
+            if not is_idle(call, file, self._facts)
         ]
         if self._facts.options.runtime and is_called(INIT, self._flow):
             self._take_variable([place for place in calls if place[0] in self._changeable])

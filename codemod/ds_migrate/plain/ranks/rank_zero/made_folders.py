@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
 from ds_migrate.plain.ranks.files.looks import looks_below
+from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -33,6 +34,8 @@ def make_folders_once(
         for call in file.nodes(cst.Call):
             is_line = isinstance(file.parent(call), cst.Expr)
             if not is_line or not makes_folder(call, file, facts) or is_guarded(call, file):
+                continue
+            if is_idle(call, file, facts):
                 continue
             if file in files or _is_checked(call, file):
                 _make_once(file, call, runtime, converted)

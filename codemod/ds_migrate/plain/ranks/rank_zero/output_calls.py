@@ -13,7 +13,9 @@ from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
-_PRINTERS = ("tqdm.tqdm.write", "tqdm.auto.tqdm.write", "tqdm.std.tqdm.write", "pprint.pprint", "pprint.pp")
+_PRINTERS = (*sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp")
+# What is written in memory is read again by the rank that writes it.
+_BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO", "tempfile.SpooledTemporaryFile")
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
@@ -56,10 +58,12 @@ class OutputCalls:
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
-        return self._flow.is_call_of(call, file, _SAVES)
+        return self._flow.is_call_of(call, file, _SAVES) and not self._fills_buffer(call, file)
 
     def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call writes a file that the program makes beside its training."""
+        if self._fills_buffer(call, file):
+            return False
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         if is_method and call.args and not known:
@@ -72,9 +76,16 @@ class OutputCalls:
 
     def _is_of_made(self, call: cst.Call, method: str, makers: tuple[str, ...], file: SourceFile) -> bool:
         """Return whether a call is of a method of what a library has made, by how the names of its makers begin."""
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != method:
-            return False
-        values = of_kind(self._flow.values(call.func.value, file), Kind.OBJECT)
+        func = call.func
+        return isinstance(func, cst.Attribute) and func.attr.value == method and self._is_made(func.value, makers, file)
+
+    def _fills_buffer(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call writes to a buffer in memory."""
+        return any(self._is_made(arg.value, _BUFFERS, file) for arg in call.args)
+
+    def _is_made(self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile) -> bool:
+        """Return whether a library has made an object, by how the names of its makers begin."""
+        values = of_kind(self._flow.values(node, file), Kind.OBJECT)
         made = [(self._flow.node(value), self._flow.file(value)) for value in values]
         return any(
             isinstance(maker, cst.Call) and any(v.name.startswith(makers) for v in self._flow.values(maker.func, home))

@@ -34,6 +34,7 @@ class OutputGuards:
     """The guards of a program: neighbouring statements share one, and so does a function that only outputs."""
 
     def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
+        self._facts = plan.facts
         self._flow = plan.facts.flow
         self._callers = plan.facts.callers
         self._runtime = runtime
@@ -42,7 +43,6 @@ class OutputGuards:
         self._calls = self._code.calls
         self._steps = plan.facts.operations.steps
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
-        self._own: list[SourceFile] = []
         self._files: list[SourceFile] = []
         self._replaces_print = any(
             (dotted(target.target) or "").endswith(".print")
@@ -63,11 +63,10 @@ class OutputGuards:
             files: those with the loop, or with edits for it.
             helpers: others that the program uses: what it never calls stays there as it is.
         """
-        self._own = list(files)
-        self._files = [*self._own, *helpers]
+        self._files = [*files, *helpers]
         for file in self._files:
             for function in file.nodes(cst.FunctionDef):
-                if self._is_idle(function, file):
+                if is_idle(function, file, self._facts):
                     continue
                 if self._is_to_leave(function, file) and file.edits.once(function, GUARD):
                     guard_function(file, function, self._runtime)
@@ -110,13 +109,7 @@ class OutputGuards:
 
     def _is_left(self, call: cst.Call, file: SourceFile) -> bool:
         is_output = opens_to_write(call) or self._calls.is_print(call, file) or self._calls.is_artifact(call, file)
-        return is_output and not is_guarded(call, file) and not self._is_idle(call, file)
-
-    def _is_idle(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether a node of a helper file never runs with the loop: it is in a function without calls."""
-        if file in self._own:
-            return False
-        return is_idle(node, file, self._flow)
+        return is_output and not is_guarded(call, file) and not is_idle(call, file, self._facts)
 
     def _is_to_leave(self, function: cst.FunctionDef, file: SourceFile) -> bool:
         """Return whether other ranks return at once from a function: all its statements, several, only output."""
@@ -142,7 +135,7 @@ class OutputGuards:
         for call in file.nodes(cst.Call):
             self._save_shares(call, file)
         for block in file.nodes(cst.Module, cst.IndentedBlock):
-            if is_guarded(block, file) or self._is_idle(block, file):
+            if is_guarded(block, file) or is_idle(block, file, self._facts):
                 continue
             run: list[cst.BaseStatement] = []
             for statement in (*block.body, None):
@@ -167,7 +160,7 @@ class OutputGuards:
         self, file: SourceFile, line: cst.SimpleStatementLine | cst.SimpleStatementSuite, saves_only: bool
     ) -> None:
         """Guard output that shares its line with other statements, or with the condition or loop around it."""
-        if is_guarded(line, file) or self._is_idle(line, file):
+        if is_guarded(line, file) or is_idle(line, file, self._facts):
             return
         for small in line.body:
             call = small.value if isinstance(small, cst.Expr) else None

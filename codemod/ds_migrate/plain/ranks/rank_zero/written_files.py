@@ -8,6 +8,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write, path_opened
+from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -41,7 +42,7 @@ def write_once(
         for call in file.nodes(cst.Call):
             is_opened = opens_to_write(call)
             path = None if is_opened else _log_file(call, file, facts)
-            if not (is_opened or path is not None) or is_guarded(call, file):
+            if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
                 continue
             if is_opened:
                 if not _is_saved_to(call, file, facts) and not _wait_for_readers(file, call, readers):

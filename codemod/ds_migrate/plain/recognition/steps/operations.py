@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.torch_names import CLIP_NORM
+from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, is_of_other_framework
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.recognition.origins.origin import Origins
@@ -103,6 +103,8 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
                 "compute loss and backward() before step(), and call step() without arguments",
             )  # fmt: skip
         yield Step(file, call, call, owner, optimizers, scaler)
+        return
+    if any(is_of_other_framework(value.name) for value in values):
         return
     is_known = of_kind(values, Kind.SCHEDULE, Kind.LOADER) or of_kind(flow.values(call.func, file), *_OWN_BACKWARD)
     stepped = call.args[0].value if scaler is None and call.args else None
