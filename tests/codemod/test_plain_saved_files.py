@@ -455,3 +455,29 @@ def test_a_copy_of_an_object_that_has_an_engine_is_for_review(
     report = run(tmp_path, train=HEADER + AGENT.replace("MORE", more).replace("COPY", copied))
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any("which cannot be copied" in message for message in found) is is_reviewed
+
+
+HOLDER = """\
+class Holder(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def bare(net):
+    if isinstance(net, nn.DataParallel):
+        return bare(net.module)
+    if isinstance(net, Holder):
+        return bare(net.module)
+    return net
+
+
+"""
+
+
+def test_a_module_of_a_class_of_the_program_is_no_wrapper_s(tmp_path: Path) -> None:
+    loop = LOOP.replace("for x, y", "model = nn.DataParallel(model)\nfor x, y")
+    report = run(tmp_path, train=HEADER + HOLDER + loop + "torch.save(bare(model).state_dict(), 'a.pt')\n")
+    (file,) = report.files
+    assert file.after is not None and HOLDER.encode() in file.after  # bare(net) would call itself without end
+    assert not [f for _, f in report.findings(Severity.REVIEW)]

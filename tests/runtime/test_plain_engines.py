@@ -108,26 +108,28 @@ def test_parameters_without_a_gradient_and_buffers_are_as_under_torch() -> None:
     assert matched[0]["norm.running_mean"] == bare[0]["norm.running_mean"] != matched[1]["norm.running_mean"]
 
 
-def buffers_before_each_forward() -> list[list[float]]:
+def buffers_before_each_forward(are_parts: bool) -> list[list[float]]:
     import torch.distributed as dist
     from trial_runtime.plain import match_torch
 
     torch.manual_seed(0)
     model = Halves()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = make_engine(model, optimizer, {"train_micro_batch_size_per_gpu": 4})
+    module = torch.nn.ModuleList(model.children()) if are_parts else model
+    engine = make_engine(module, optimizer, {"train_micro_batch_size_per_gpu": 4})
     match_torch(engine, broadcast_buffers=True)
     torch.manual_seed(dist.get_rank())
     seen = []
     model.norm.register_forward_pre_hook(lambda norm, _: seen.append(norm.running_mean.tolist()))
     for _ in range(STEPS):
-        engine.backward(engine(torch.randn(4, 2)))
+        engine.backward((model if are_parts else engine)(torch.randn(4, 2)))
         engine.step()
     return seen
 
 
-def test_buffers_are_rank_0s_before_each_forward_where_that_is_asked_for() -> None:
-    one, other = run_ranks(buffers_before_each_forward)
+@pytest.mark.parametrize("are_parts", [False, True])  # in an engine's ModuleList, which has no forward
+def test_buffers_are_rank_0s_before_each_forward_where_that_is_asked_for(are_parts: bool) -> None:
+    one, other = run_ranks(buffers_before_each_forward, are_parts)
     assert one == other and one[0] != one[-1]
 
 

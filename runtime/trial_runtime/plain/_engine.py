@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -70,13 +71,24 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
     _matched.append(weakref.ref(engine))
     setattr(getattr(unwrapped.optimizer, "optimizer", unwrapped.optimizer), _ENGINE, engine)
     module: torch.nn.Module = engine.module  # type: ignore[attr-defined]
-    if broadcast_buffers and distributed.size > 1 and BufferSync.needed(module):
-        BufferSync(module)
+    if broadcast_buffers and distributed.size > 1:
+        for called in _with_forward(module):
+            if BufferSync.needed(called):
+                BufferSync(called)
     if keep_gradients:
         unwrapped.zero_grad = lambda: None
     keep_portable(engine)
     step_written_weights(engine)
     return engine
+
+
+def _with_forward(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the module, or the modules in a container that has no ``forward()``, as ``nn.ModuleList``."""
+    if type(module).forward is not torch.nn.Module.forward:
+        yield module
+        return
+    for child in module.children():
+        yield from _with_forward(child)
 
 
 def _check_parameters(engine: Any) -> None:

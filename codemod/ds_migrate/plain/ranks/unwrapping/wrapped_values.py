@@ -166,6 +166,8 @@ class WrappedValues:
         for value in self._flow.in_order(functions):
             other, function = self._flow.file(value), self._flow.node(value)
             for node in other.nodes(cst.Return, below=function):
+                if isinstance(node.value, cst.Call) and value in self._flow.values(node.value.func, other):
+                    continue  # what the function returns of what is within: its other lines
                 new = self.of(node.value, other, depth) if node.value is not None else Wrapped.NEVER
                 found = new if found is None else found.or_else(new)
         return found or Wrapped.NEVER

@@ -23,6 +23,22 @@ def is_found_wrapped(node: cst.Attribute, file: SourceFile) -> bool:
     )
 
 
+def is_found_of_class(node: cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a branch reads ``x.module`` as it has found ``x`` to be of a class: a wrapper, or one that has it.
+
+    That ``x`` is a ``torch.nn.Module`` says nothing: a wrapper is one too.
+    """
+    return any(
+        is_met
+        and isinstance(test, cst.Call)
+        and dotted(test.func) == "isinstance"
+        and len(test.args) == 2
+        and test.args[0].value.deep_equals(node.value)
+        and "torch.nn.Module" not in _classes(test.args[1].value, file)
+        for test, is_met in _tests(node, file)
+    )
+
+
 def is_found_bare(node: cst.BaseExpression, file: SourceFile) -> bool:
     """Return whether a node is on the path on which it has been found to be in no wrapper."""
     for test, is_met in _tests(node, file):
@@ -39,8 +55,11 @@ def _wants_wrapper(test: cst.BaseExpression, module: cst.BaseExpression, file: S
     wanted = test.args[1].value
     if dotted(test.func) == "hasattr":
         return isinstance(wanted, cst.SimpleString) and wanted.evaluated_value == "module"
-    classes = (file.names.qualified(node) or "" for node in walk(wanted) if isinstance(node, (cst.Name, cst.Attribute)))
-    return dotted(test.func) == "isinstance" and any("Parallel" in name for name in classes)
+    return dotted(test.func) == "isinstance" and any("Parallel" in name for name in _classes(wanted, file))
+
+
+def _classes(wanted: cst.BaseExpression, file: SourceFile) -> set[str]:
+    return {file.names.qualified(node) or "" for node in walk(wanted) if isinstance(node, (cst.Name, cst.Attribute))}
 
 
 def _tests(node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, bool]]:

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall
-from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_wrapped
+from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_of_class
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import argument, dotted, targets
 from ds_migrate.syntax.source import SourceFile
@@ -51,7 +51,7 @@ class Wrappers:
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if values <= self._modules and values & wrapped and not is_found_wrapped(node, file):
+                if values <= self._modules and values & wrapped and not is_found_of_class(node, file):
                     yield file, node
 
     def forwards(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
