@@ -497,6 +497,7 @@ def test_a_gradient_that_backward_is_given_goes_into_the_loss(tmp_path: Path, ca
         ("inputs=[model.fc.weight]", "inputs"),
         ("create_graph=True", "create_graph"),
         ("None, True", "retain_graph by position"),
+        ("retain_variables=True", "retain_variables"),  # of early versions of torch
     ],
 )
 def test_what_an_engines_backward_does_not_take_is_named(tmp_path: Path, arguments: str, named: str) -> None:

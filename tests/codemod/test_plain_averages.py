@@ -254,3 +254,51 @@ def test_a_sum_of_a_method_that_is_shown_is_for_review(
 def test_a_sum_that_a_function_returns_is_for_review_where_it_is_shown(tmp_path: Path) -> None:
     text = body(RETURNED).replace("AVERAGE", "print(total)").replace("CHANGE", "pass")
     assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [SHOWN]
+
+
+SUMMED = """
+    class Reconstruction(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.criterion = nn.MSELoss(reduction="sum")
+
+        def forward(self, x, y):
+            return self.criterion(x, y), x.mean()
+
+
+    def reconstruction(x, y):
+        prior = -0.5 * torch.sum(x.pow(2))
+        return F.mse_loss(x, y, size_average=False) + prior
+
+
+    whole = Reconstruction()
+    summed = nn.MSELoss(reduction="sum")
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        LOSS
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_reviewed"),
+    [
+        ("loss = summed(model(x), y)", True),
+        ("loss = F.mse_loss(model(x), y, reduction='sum').float() * 0.5", True),
+        ("loss = reconstruction(model(x), y)", True),
+        ("loss, mean = whole(model(x), y)", True),
+        ("mean, loss = whole(model(x), y)", False),
+        ("loss = summed(model(x), y) / len(x)", False),
+        ("loss = summed(model(x), y)\n    loss /= len(x)", False),
+        ("loss = (1 / 4) * summed(model(x), y)", False),
+        ("loss = F.mse_loss(model(x), y, reduction='mean')", False),
+    ],
+)
+def test_a_loss_that_is_a_sum_over_a_batch_is_for_review(loss: str, is_reviewed: bool, tmp_path: Path) -> None:
+    report = run(tmp_path, train=body(SUMMED).replace("LOSS", loss))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("sum over a batch" in message for message in found) is is_reviewed

@@ -31,6 +31,7 @@ UNKNOWN_SCALER = (
     "cannot determine which GradScaler this is",
     "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
 )
+_OF_BACKWARD = frozenset({"gradient", "retain_graph", "create_graph", "inputs"})
 _OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
 
 
@@ -161,6 +162,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
     graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
     unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
+    unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in _OF_BACKWARD]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
     if unknown or (has_star(call) and not are_stars_empty(call, file, flow, callers)):

@@ -1,0 +1,125 @@
+"""Losses that are sums over a batch: gradients are averaged over ranks, where one rank adds up those of all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 12
+_KEEPS = frozenset({"sum", "squeeze", "float", "double", "to", "clone", "view", "reshape", "scale"})
+_OBJECTS = (Kind.INSTANCE, Kind.MODULE)
+_CALLED = (Kind.FUNCTION, Kind.METHOD, *_OBJECTS)
+_Found = tuple[SourceFile, cst.Call]
+
+
+def summed_losses(plan: ProgramPlan) -> Iterator[Note]:
+    """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
+    losses = _SummedLosses(plan.facts.flow)
+    functions = {id(step.function or step.file) for step, _ in plan.steps}
+    found = (
+        one
+        for backward in plan.facts.operations.backwards if id(backward.function or backward.file) in functions
+        for one in losses.within(backward.loss, backward.file)
+    )  # fmt: skip
+    for file, call in {id(call): (file, call) for file, call in found}.values():
+        message = (
+            "this loss is a sum over a batch: n ranks, which average gradients, step by 1/n of those of all samples"
+        )
+        advice = "divide it by the number of samples, or multiply it by the number of ranks"
+        yield Note(Code.PLAIN_SAMPLER, file, call, message, advice)
+
+
+class _SummedLosses:
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def within(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Iterator[_Found]:
+        """Yield the calls that add up a batch's samples in a number, unless it is divided."""
+        if depth == 0:
+            return
+        depth -= 1
+        if isinstance(node, cst.Call):
+            yield from self._of_call(node, file, depth)
+        elif isinstance(node, cst.BinaryOperation):
+            sides = (node.left, node.right)
+            is_scaled = isinstance(node.operator, cst.Multiply) and any(map(_is_quotient, sides))
+            if isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)) and not is_scaled:
+                for side in sides:
+                    yield from self.within(side, file, depth)
+        elif isinstance(node, cst.UnaryOperation):
+            yield from self.within(node.expression, file, depth)
+        elif isinstance(node, cst.IfExp):
+            for side in (node.body, node.orelse):
+                yield from self.within(side, file, depth)
+        elif isinstance(node, cst.Name):
+            yield from self._of_name(node, file, depth)
+
+    def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[_Found]:
+        values = self._flow.values(call.func, file)
+        makers = (self._flow.node(value) for value in of_kind(values, Kind.OBJECT, Kind.MODULE))
+        if _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers):
+            yield file, call
+            return
+        for home, value in self._returned(call, file):
+            yield from self.within(value, home, depth)
+        if called_name(call) in _KEEPS:
+            owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
+            for part in (*owner, *(arg.value for arg in call.args)):
+                yield from self.within(part, file, depth)
+
+    def _returned(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+        """Yield what a function of the program, or the forward pass of a class of it, returns."""
+        for value in self._flow.in_order(of_kind(self._flow.values(call.func, file), *_CALLED)):
+            owner = value.key if value.kind is Kind.INSTANCE else value.of
+            method = self._flow.classes.method(owner, "forward") if value.kind in _OBJECTS and owner else value
+            function = self._flow.node(method) if method is not None else None
+            home = self._flow.file(method) if method is not None else file
+            if isinstance(function, cst.FunctionDef):
+                lines = home.nodes(cst.Return, below=function)
+                yield from ((home, line.value) for line in lines if line.value is not None)
+
+    def _of_name(self, name: cst.Name, file: SourceFile, depth: int) -> Iterator[_Found]:
+        scopes = self._flow.scopes(file)
+        added = [line for line in scopes.nodes(name, cst.AugAssign) if dotted(line.target) == name.value]
+        if any(isinstance(line.operator, cst.DivideAssign) for line in added):
+            return
+        assigned = [*scopes.assigned(name), *(line.value for line in added)]
+        if any(map(_is_quotient, assigned)):
+            return
+        for value in assigned:
+            if file.position(value) < file.position(name):
+                yield from self.within(value, file, depth)
+        for line in scopes.nodes(name, cst.Assign):
+            for target in targets(line):
+                if isinstance(target, cst.Tuple) and isinstance(line.value, cst.Call):
+                    yield from self._unpacked(target, line.value, name, file, depth)
+
+    def _unpacked(
+        self, target: cst.Tuple, call: cst.Call, name: cst.Name, file: SourceFile, depth: int
+    ) -> Iterator[_Found]:
+        names = [dotted(element.value) for element in target.elements]
+        index = names.index(name.value) if name.value in names else len(names)
+        for home, value in self._returned(call, file):
+            if isinstance(value, cst.Tuple) and index < len(value.elements):
+                yield from self.within(value.elements[index].value, home, depth)
+
+
+def _is_sum(call: cst.Call) -> bool:
+    """Return whether a call gives a criterion the ``reduction="sum"``, or the old ``size_average=False``."""
+    reduction, average = argument(call, None, "reduction"), argument(call, None, "size_average")
+    if reduction is not None:
+        return isinstance(reduction.value, cst.SimpleString) and reduction.value.evaluated_value == "sum"
+    is_each = argument(call, None, "reduce")
+    return average is not None and is_literal(average.value, "False") and is_each is None
+
+
+def _is_quotient(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Divide, cst.FloorDivide))
