@@ -460,6 +460,17 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
         ("now = datetime.now()\nname = 'a_{}'.format(now.hour)", "name = rank_0_text('a_{}'.format(now.hour))"),
         ("name = 'a' + str(datetime.now())", "name = 'a' + rank_0_text(str(datetime.now()))"),
         ("name = f'{datetime.now():%H}.pt'", "name = rank_0_text(f'{datetime.now():%H}.pt')"),
+        ("name = str(int(time.time()))", "name = rank_0_text(str(int(time.time())))"),
+        ("name = str(uuid.uuid4())[:8]", "name = rank_0_text(str(uuid.uuid4()))[:8]"),
+        ("name = uuid.uuid4().hex", "name = rank_0_text(uuid.uuid4().hex)"),
+        ("name = 'a_{}'.format(time.time())", "name = rank_0_text('a_{}'.format(time.time()))"),
+        ("name = 'a_%d' % time.time()", "name = rank_0_text('a_%d' % time.time())"),
+        ("name = ''.join(str(time.time()).split('.'))", "rank_0_text(str(time.time())).split('.'))"),
+        ("name = time.strftime('%H') + time.ctime()", "rank_0_text(time.strftime('%H')) + rank_0_text(time.ctime())"),
+        ("parser.add_argument('-n', default=time.ctime())", "default=rank_0_text(time.ctime()))"),
+        ("taken = str(time.time() - start)", "taken = str(time.time() - start)"),
+        ("seed = int(str(time.time_ns())[-4:])", "seed = int(str(time.time_ns())[-4:])"),
+        ("pid = str(os.getpid())", "pid = str(os.getpid())"),
         ("for _ in loader:\n    name = f'{datetime.now()}'", "name = f'{datetime.now()}'"),
         ("start = time.time()", "start = time.time()"),
         ("name = time.strftime('%H', start)", "name = time.strftime('%H', start)"),
@@ -467,7 +478,9 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
     ],
 )
 def test_all_ranks_have_the_names_that_rank_0_makes_of_the_time(line: str, after: str, tmp_path: Path) -> None:
-    converted = convert(tmp_path, "import os, time\nfrom datetime import datetime\n" + HEADER + LOOP + line + "\n")
+    converted = convert(
+        tmp_path, "import os, time, uuid\nfrom datetime import datetime\n" + HEADER + LOOP + line + "\n"
+    )
     assert after in converted
     assert ("rank_0_text" in after) == ("rank_0_text" in converted)
 

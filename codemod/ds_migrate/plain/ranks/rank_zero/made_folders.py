@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement.time_stamps import has_time_stamp
+from ds_migrate.plain.ranks.agreement.time_texts import has_time_stamp
 from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
