@@ -356,7 +356,11 @@ AGAIN = {
         "    for each in (x, -x): loss.append(model(each).mean())\n    loss[0].backward()\n    loss[1].backward",
     ),
 }
+FREED = "    out = model(x)\n    loss, aux = out[:, 0].mean(), (y * (out.detach() > 0)).mean() + out[:, 1:].mean()"
 APART = {
+    "of a graph that the first one frees": SHARED.replace("    loss, aux = losses(model, x, y)", FREED).replace(
+        "retain_graph=True", ""
+    ),
     "without DistributedDataParallel": SHARED.replace("DDP(Net())", "Net()"),
     "each behind a forward": SHARED.replace("    aux.backward", "    _, aux = losses(model, -x, y)\n    aux.backward"),
 }

@@ -49,12 +49,14 @@ class SharedForwards:
         function: the function, or the module.
         passes: its backward passes, in source order.
         models_run: returns the models, by any key, whose wrapper a call runs forward.
+        runs_once: returns whether a call is one forward pass, and not a function with several.
     """
 
     file: SourceFile
     function: cst.CSTNode
     passes: Sequence[BackwardPass]
     models_run: Callable[[cst.Call], frozenset[object]]
+    runs_once: Callable[[cst.Call], bool]
 
     def unaveraged(self) -> Iterator[BackwardPass]:
         """Yield the passes whose gradients DistributedDataParallel does not average."""
@@ -70,10 +72,25 @@ class SharedForwards:
         between = {
             model for call, models in self._forwards if start < self.file.position(call) < end for model in models
         }
-        of_first, of_later = self._models(first.loss), self._models(later.loss)
+        of_first, of_later = self._calls(first.loss), self._calls(later.loss)
         if of_first is None or of_later is None:
             return not between and _is_on(first.retains_graph)
-        return bool(of_first & of_later - between)
+        shared = self._models(of_first) & self._models(of_later) - between
+        return any(self._can_share(model, of_first, of_later, first) for model in shared)
+
+    def _can_share(
+        self, model: object, of_first: Sequence[cst.Call], of_later: Sequence[cst.Call], first: BackwardPass
+    ) -> bool:
+        """Return whether two passes can go through forward passes of a model: the first one frees what it used of one.
+
+        Without ``retain_graph=True`` they then reach different parameters, each of which is averaged once.
+        """
+        calls = {id(call): call for call in (*of_first, *of_later) if model in self._models([call])}
+        if _is_on(first.retains_graph) or len(calls) > 1:
+            return True
+        (call,) = calls.values()
+        loops = [a for a in self._around(call) if isinstance(a, (cst.For, cst.While, cst.BaseComp))]
+        return not self.runs_once(call) or not set(loops) <= set(self._around(first.call))
 
     def _follows_itself(self, one: BackwardPass) -> bool:
         """Return whether a pass runs over and over behind a forward pass outside of its loop."""
@@ -81,8 +98,8 @@ class SharedForwards:
         if loop is None:
             return False
         inside = {model for call, models in self._forwards if loop in self._around(call) for model in models}
-        models = self._models(one.loss)
-        return not inside and _is_on(one.retains_graph) if models is None else bool(models - inside)
+        calls = self._calls(one.loss)
+        return not inside and _is_on(one.retains_graph) if calls is None else bool(self._models(calls) - inside)
 
     @cached_property
     def _forwards(self) -> list[tuple[cst.Call, frozenset[object]]]:
@@ -110,12 +127,15 @@ class SharedForwards:
                 found += [_Binding(node, held, arg.value, is_more=True) for arg in node.args]
         return found
 
-    def _models(self, node: cst.BaseExpression | None) -> frozenset[object] | None:
-        """Return the models that computed a loss; None where it comes from outside of the function."""
-        found: set[object] = set()
+    def _models(self, calls: Sequence[cst.Call]) -> frozenset[object]:
+        wanted = {id(call) for call in calls}
+        return frozenset(model for call, models in self._forwards if id(call) in wanted for model in models)
+
+    def _calls(self, node: cst.BaseExpression | None) -> list[cst.Call] | None:
+        """Return the calls that computed a loss; None where it comes from outside of the function."""
+        found: list[cst.Call] = []
         todo: list[cst.CSTNode] = [node] if node is not None else []
         seen: set[int] = set()
-        by_call = {id(call): models for call, models in self._forwards}
         is_known = node is not None
         while todo:
             part = todo.pop()
@@ -123,7 +143,7 @@ class SharedForwards:
                 continue
             seen.add(id(part))
             if isinstance(part, cst.Call):
-                found |= by_call.get(id(part), frozenset())
+                found.append(part)
             name = dotted(part)
             values = self._values(name, part) if name is not None else []
             todo += values
@@ -133,7 +153,7 @@ class SharedForwards:
                 todo += part.children
             elif part is node:
                 is_known = bool(values)
-        return frozenset(found) if is_known else None
+        return found if is_known else None
 
     def _values(self, name: str, use: cst.CSTNode) -> list[cst.BaseExpression]:
         """Return what a name may be bound to at a use: by the statement that surely ran last, and those behind it."""

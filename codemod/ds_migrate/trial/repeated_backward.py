@@ -22,7 +22,8 @@ def unaveraged_passes(trial: Trial, backwards: Iterable[Backward]) -> Iterator[t
     for function, found in by_function.items():
         file = found[0].use.file
         passes = sorted(map(_pass, found), key=lambda each: file.position(each.call))
-        for later in SharedForwards(file, function, passes, _ModelsRun(trial, file)).unaveraged():
+        runs = _ModelsRun(trial, file)
+        for later in SharedForwards(file, function, passes, runs, runs.once).unaveraged():
             yield file, later.call
 
 
@@ -48,6 +49,10 @@ class _ModelsRun:
 
     def __call__(self, call: cst.Call) -> frozenset[object]:
         return self._run(self._file, call, frozenset())
+
+    def once(self, call: cst.Call) -> bool:
+        """Return whether a call is one of a wrapped model."""
+        return self._model(self._file, call.func) is not None
 
     def _run(self, file: SourceFile, call: cst.Call, above: frozenset[str]) -> frozenset[object]:
         model = self._model(file, call.func)

@@ -18,7 +18,7 @@ from ds_migrate.syntax.source import SourceFile
 
 def review_repeated(plan: ProgramPlan) -> ProgramPlan:
     """Report each backward pass through a forward pass of DistributedDataParallel that another one went through."""
-    wrapped = _wrapped(plan.facts)
+    wrapped = wrapped_modules(plan.facts)
     if not wrapped:
         return plan
     by_function: dict[tuple[int, int], list[Backward]] = {}
@@ -31,7 +31,8 @@ def review_repeated(plan: ProgramPlan) -> ProgramPlan:
         passes = [
             BackwardPass(each.call, each.loss, each.retains_graph) for each in sorted(found, key=lambda b: b.position)
         ]
-        shared = SharedForwards(file, scope, passes, _ModelsRun(wrapped, file, plan.facts.flow))
+        runs = _ModelsRun(wrapped, file, plan.facts.flow)
+        shared = SharedForwards(file, scope, passes, runs, runs.once)
         notes += [
             Note(
                 Code.PLAIN_BACKWARD, file, by_call[id(later.call)].node,
@@ -44,7 +45,7 @@ def review_repeated(plan: ProgramPlan) -> ProgramPlan:
     return replace(plan, notes=[*plan.notes, *notes])
 
 
-def _wrapped(facts: LoopFacts) -> Values:
+def wrapped_modules(facts: LoopFacts) -> Values:
     """Return the trained modules that are given to DistributedDataParallel."""
     trained = frozenset(value for site in facts.sites for value in site.of)
     return trained & frozenset(
@@ -65,13 +66,18 @@ class _ModelsRun:
     def __call__(self, call: cst.Call) -> frozenset[object]:
         return self._run(self._file, call, frozenset())
 
+    def once(self, call: cst.Call) -> bool:
+        """Return whether a call is one of a wrapped module."""
+        return bool(self._flow.values(call.func, self._file) & self._wrapped)
+
     def _run(self, file: SourceFile, call: cst.Call, above: frozenset[Value]) -> frozenset[object]:
         func = call.func
         if isinstance(func, cst.Attribute) and func.attr.value == "forward":
             func = func.value  # of a wrapper: it calls its module
         callees = self._flow.values(func, file)
         found: set[object] = set(callees & self._wrapped)
-        if not found and not isinstance(file.parent(call), cst.Expr):
+        is_used = not isinstance(file.parent(call), cst.Expr) and not self._flow.is_call_of(call, file, DISTRIBUTED)
+        if not found and is_used:
             found = {value for arg in call.args for value in self._flow.values(arg.value, file) & self._wrapped}
         for function in of_kind(callees, Kind.FUNCTION, Kind.METHOD) - above:
             own = self._flow.file(function)

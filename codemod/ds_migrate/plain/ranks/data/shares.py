@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
@@ -23,7 +24,7 @@ from ds_migrate.plain.recognition.batches.loaders import (
     sources_of,
     training_loaders,
 )  # fmt: skip
-from ds_migrate.plain.recognition.batches.own_shares import divides_itself
+from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself
 from ds_migrate.plain.recognition.batches.phases import training_phase
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -53,6 +54,12 @@ def share_data(
     divided = [(f, m) for f, m in makers if divides_itself(m, f, plan.facts.flow)]
     if not is_of_one_process:
         makers = [maker for maker in makers if maker not in divided]
+        if wrapped_modules(plan.facts) and not divides_data(plan.facts.flow):
+            for file, maker in makers:
+                message = "no sampler divides this loader: each rank trains on all its data, as it did before"
+                keep = "leave it so for the same numbers, or give it a DistributedSampler"
+                review(Note(Code.PLAIN_SAMPLER, file, maker, message, keep))
+            return
     for file, maker in divided if is_of_one_process else ():
         message = "this data is selected by the rank, and shard() divides it once more"
         review(Note(Code.PLAIN_SAMPLER, file, maker, message, "give the loader all data, or leave out shard()"))

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.syntax.nodes import argument, dotted, last_name, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = frozenset(
@@ -16,6 +16,7 @@ _NUMBERS = frozenset(
      "get_world_size", "Get_rank", "Get_size"}
 )  # fmt: skip
 _TAKE = frozenset({"range", "arange", "islice", "split_dataset_by_node"})
+_TAKE_SHARE = frozenset({"split_dataset_by_node", "split_by_node", "DistributedProxySampler"})
 _DEPTH = 3
 
 
@@ -26,6 +27,17 @@ def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """
     given = [argument(maker, 0, "dataset"), argument(maker, None, "sampler"), argument(maker, None, "batch_sampler")]
     return any(_takes_share(arg.value, file, flow, _DEPTH) for arg in given if arg is not None)
+
+
+def divides_data(flow: Flow) -> bool:
+    """Return whether anything in a program divides data among ranks, as a ``DistributedSampler`` does."""
+    for file in flow.files.values():
+        for call in file.nodes(cst.Call):
+            name = called_name(call)
+            is_sampler = "Distributed" in name and "Sampler" in name
+            if is_sampler or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
+                return True
+    return False
 
 
 def _takes_share(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:
