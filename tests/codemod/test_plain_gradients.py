@@ -272,6 +272,22 @@ ALIKE = {
     "scale": "for p in model.parameters():\n        p.grad *= 0.5",
     "ranks": "for p in model.parameters():\n        p.grad.data /= float(dist.get_world_size())",
     "helper": "clip_gradient(optimizer, 0.1)",
+    "an element": "model.fc.weight.grad[0] *= 0.5",
+    "set to zero": "model.fc.weight.grad.data[:, 2:] = 0",
+    "weights": "for p in model.parameters():\n        p.grad.data.add_(p.data, alpha=0.01)",
+    "signs of weights": "for m in model.modules():\n        m.weight.grad.data.add_(0.1 * torch.sign(m.weight.data))",
+    "other weights": (
+        "for p, q in zip(model.parameters(), first.parameters()):\n        p.grad = p.grad + 0.1 * (p - q)"
+    ),
+    "products of weights": (
+        "for p in model.parameters():\n        if len(p.shape) < 2:\n            continue\n"
+        "        w = p.view(p.shape[0], -1)\n        off = 1.0 - torch.eye(w.shape[0], device=w.device)\n"
+        "        p.grad.data += 0.1 * (torch.mm(w, w.t()) * off).mm(w).view(p.shape)"
+    ),
+    "masks": (
+        "for name, p in model.named_parameters():\n        mask = p.data.abs().gt(0.1).float()\n"
+        "        masks[name] = mask\n        p.grad.data = p.grad.data * masks[name]"
+    ),
     "each norm": "clip_each(model, 0.3)",
     "the norm": "clip_all(model, 0.3)",
     "stacked norms": (
@@ -285,13 +301,25 @@ APART = {
     "by an input's gradient": "for p in model.parameters():\n        p.grad.mul_(x.grad.norm())",
     "by a list": "for p in model.parameters():\n        p.grad.mul_(torch.stack([l for l in y]).mean())",
     "by a method": "for p in model.parameters():\n        p.grad.mul_(loss.detach().item())",
-    "an element": "model.fc.weight.grad[0] *= 0.5",
+    "an element of the batch": "model.fc.weight.grad[:, x.argmax():] *= 0.5",
+    "by an item of the batch": "limits = {}\n    limits[0] = loss\n    model.fc.weight.grad.mul_(limits[0])",
+    "by what is added": "found = []\n    found.append(loss)\n    model.fc.weight.grad.mul_(torch.stack(found).mean())",
+    "by a tensor that is changed": (
+        "scale = model.fc.weight.clone()\n    scale.mul_(loss)\n    model.fc.weight.grad.mul_(scale)"
+    ),
+    "by a buffer": "for m in model.modules():\n        m.weight.grad.add_(m.running_mean)",
     "set": "model.fc.weight.grad = torch.ones(1, 4)",
 }
 
 
 def changing(line: str) -> str:
-    return HEADER + CLIP + NORM + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")
+    return (
+        HEADER
+        + "first, masks = Net(), {}\n"
+        + CLIP
+        + NORM
+        + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")
+    )
 
 
 @pytest.mark.parametrize("line", ALIKE.values(), ids=ALIKE.keys())

@@ -108,6 +108,18 @@ def without_index(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
+def indices_of(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """Yield what says which part of something is meant: ``i`` and ``n`` of ``a.b[i].c[:n]``."""
+    while isinstance(node, (cst.Subscript, cst.Attribute)):
+        for element in node.slice if isinstance(node, cst.Subscript) else ():
+            part = element.slice
+            if isinstance(part, cst.Index):
+                yield part.value
+            elif isinstance(part, cst.Slice):
+                yield from (bound for bound in (part.lower, part.upper, part.step) if bound is not None)
+        node = node.value
+
+
 def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | None:
     """Return the argument at ``position`` or with ``keyword=``; None when absent or hidden behind ``*`` or ``**``."""
     for index, arg in enumerate(call.args):

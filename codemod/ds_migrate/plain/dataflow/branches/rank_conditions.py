@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.pure_operations import (
+    ADDS,
+    CHANGES,
+    LOOKS,
+    PARTS_OF_TENSORS,
+    PLACES,
+    PURE,
+    PURE_ON_TENSORS,
+    PURE_ON_TEXTS,
+)
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.containers.iteration import taken_from
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, parameters, set_values, walk
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.syntax.nodes import called_name, dotted, indices_of, parameters, set_values, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
-_LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString)
-# Calls that return the same on all ranks for the same arguments: all ranks read the same files, on the same machines.
-_PURE = frozenset({
-    "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
-    "os.path.join", "torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
-    "dist.get_world_size", "torch.distributed.get_world_size", "get_world_size",
-})  # fmt: skip
-_LOOKS = frozenset({"os.path.isfile", "os.path.exists", "os.path.isdir"})
-# Methods and functions of torch that return the same for the same tensors.
-_PURE_ON_TENSORS = frozenset({
-    "abs", "clamp", "clone", "detach", "float", "item", "max", "mean", "min", "norm", "pow", "sqrt", "square", "stack",
-    "sum",
-})  # fmt: skip
-# Methods of texts that return the same for the same texts.
-_PURE_ON_TEXTS = frozenset({"format", "join", "lower", "replace", "split", "strip", "upper"})
+_LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)
 FIRST = "rank 0 first"  # marks a statement that ranks run one after the other
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
 _FLAGS = frozenset({"absl.flags.FLAGS"})
@@ -51,7 +48,7 @@ class RankConditions:
         self._flow = flow
         self._callers = callers
         self._is_common = is_common or (lambda *_: False)
-        self._pure = _PURE | _LOOKS if finds_files else _PURE
+        self._pure = PURE | LOOKS if finds_files else PURE
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
     def reach_all(self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None) -> bool:
@@ -119,14 +116,20 @@ class RankConditions:
             is_of_common = any(isinstance(n, cst.Attribute) and self._is_common(n, file) for n in walk(node.elt))
             conditions = [test.test for test in node.for_in.ifs]
             return is_of_common and all(self.is_shared(part, file) for part in (node.elt, *conditions))
+        if isinstance(node, cst.Dict):
+            return all(self.is_shared(element.value, file) for element in node.elements)
         if isinstance(node, cst.Call):
             name = dotted(node.func)
-            if isinstance(node.func, cst.Attribute) and node.func.attr.value in _PURE_ON_TENSORS:
+            functions = of_kind(callees := self._flow.values(node.func, file), Kind.FUNCTION)
+            if functions:
+                return functions == callees and all(map(self._returns_shared, functions))
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in PURE_ON_TENSORS:
                 receiver = [] if name is not None and name.startswith("torch.") else [node.func.value]
-                return all(self.is_shared(part, file) for part in (*receiver, *(arg.value for arg in node.args)))
+                given = [arg.value for arg in node.args if arg.keyword is None or arg.keyword.value not in PLACES]
+                return all(self.is_shared(part, file) for part in (*receiver, *given))
             if (
                 isinstance(node.func, cst.Attribute)
-                and node.func.attr.value in _PURE_ON_TEXTS
+                and node.func.attr.value in PURE_ON_TEXTS
                 and name not in self._pure
             ):
                 return all(self.is_shared(part, file) for part in (node.func.value, *(arg.value for arg in node.args)))
@@ -135,7 +138,7 @@ class RankConditions:
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]
             return name in self._pure and all(self.is_shared(arg.value, file) for arg in given_)
         if isinstance(node, cst.Subscript):
-            return self.is_shared(node.value, file)
+            return self.is_shared(node.value, file) and all(self.is_shared(index, file) for index in indices_of(node))
         if isinstance(node, cst.Name):
             return node.value in ("True", "False", "None") or self._is_shared_name(node, file)
         if isinstance(node, cst.Attribute):
@@ -152,12 +155,45 @@ class RankConditions:
             found += [self._is_shared_parameter(scope, p, file) for p in parameters(scope) if p.name.value == name]
         for loop in self._flow.scopes(file).nodes(node, cst.For):
             if name in names_in(loop.target):
-                found.append(self._is_counter(name, loop.target, loop.iter, file))
+                is_counter = self._is_counter(name, loop.target, loop.iter, file)
+                found.append(is_counter or self._is_shared_item(name, loop, file))
         for target, value in _bindings(file, scope):
-            is_same = isinstance(target, cst.Name) and target.value == name
+            named = without_index(target) if isinstance(target, cst.BaseExpression) else target
+            is_same = isinstance(named, cst.Name) and named.value == name
             if is_same and self._flow.scopes(file).owner(name, target) is scope:
-                found.append(self._is_set_to_shared(value, target, file))
+                found += [self._is_set_to_shared(value, target, file), self._are_shared(indices_of(target), file)]
+        found += self._changes_of(name, scope, file)
         self._open.discard((id(scope), name))
+        return bool(found) and all(found)
+
+    def _changes_of(self, name: str, scope: cst.CSTNode, file: SourceFile) -> Iterator[bool]:
+        """Yield for each call that may change what a name holds whether it does so alike on all ranks."""
+        for call in file.nodes(cst.Call, below=scope):
+            method = called_name(call).rpartition(".")[2]
+            is_in_place = method.endswith("_") and method[0] != "_"
+            if not (is_in_place or method in ADDS):
+                continue
+            owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+            is_method = isinstance(owner, cst.Name) and owner.value == name
+            is_initializer = is_in_place and bool(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL))
+            is_given = is_initializer and any(dotted(arg.value) == name for arg in call.args[:1])
+            if (is_method or is_given) and self._flow.scopes(file).owner(name, call) is scope:
+                is_pure = is_method and (method in ADDS or method in CHANGES)
+                is_shared = self._are_shared((arg.value for arg in call.args), file)
+                yield is_pure and is_shared and self._is_under_shared_conditions(call, file)
+
+    def _are_shared(self, nodes: Iterable[cst.BaseExpression], file: SourceFile) -> bool:
+        return all(self.is_shared(node, file) for node in nodes)
+
+    def _returns_shared(self, function: Value) -> bool:
+        """Return whether a function of the program returns the same on all ranks."""
+        node, file = self._flow.node(function), self._flow.file(function)
+        if (function, "return") in self._open:
+            return True
+        self._open.add((function, "return"))
+        returned = [line for line in file.nodes(cst.Return, below=node) if file.function(line) is node]
+        found = [line.value is not None and self._is_set_to_shared(line.value, line, file) for line in returned]
+        self._open.discard((function, "return"))
         return bool(found) and all(found)
 
     def _is_set_to_shared(self, value: cst.BaseExpression | None, target: cst.CSTNode, file: SourceFile) -> bool:
@@ -178,6 +214,8 @@ class RankConditions:
         """Return whether an attribute is an argument of the program, or set to what is the same on all ranks."""
         name, is_argument = node.attr.value, self._is_arguments(node.value, file)
         if name == "requires_grad":  # the engines' parameters are the same on all ranks
+            return True
+        if name in PARTS_OF_TENSORS and not is_argument and self.is_shared(node.value, file):
             return True
         if is_argument and _RANK.search(name):
             return False
@@ -204,6 +242,14 @@ class RankConditions:
             return True
         makers = [self._flow.node(v) for v in self._flow.values(node, file) if v.kind is Kind.OBJECT]
         return bool(makers) and all(isinstance(m, cst.Call) and self._is_arguments(m, file) for m in makers)
+
+    def _is_shared_item(self, name: str, loop: cst.For, file: SourceFile) -> bool:
+        """Return whether a loop takes a name from what is the same on all ranks: an item, or a key of a dict."""
+        if isinstance(loop.iter, cst.Call) and not loop.iter.args and called_name(loop.iter) in ("items", "keys"):
+            assert isinstance(loop.iter.func, cst.Attribute)
+            return self.is_shared(loop.iter.func.value, file)
+        pairs = [(part, container) for part, container in taken_from(loop.target, loop.iter) if name in names_in(part)]
+        return bool(pairs) and all(self.is_shared(container, file) for _, container in pairs)
 
     def _is_counter(self, name: str, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a loop counts with a name: over ``range()``, or as the first of ``enumerate()``."""

@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.pure_operations import CHANGES
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings
 from ds_migrate.plain.decisions.gradients.gradient_reads import find_reads
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
+from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
-from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import indices_of
 from ds_migrate.syntax.source import SourceFile
 
-_SCALING = frozenset({"clamp_", "clip_", "mul_", "div_", "neg_", "sign_", "nan_to_num_"})
-_NO_CHANGE = ("__", "zero_", "detach_", "requires_grad_")
+_NO_CHANGE = ("__", "detach_", "requires_grad_")
 
 
 def decide_changes(plan: ProgramPlan) -> ProgramPlan:
@@ -29,7 +30,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """
     has_runtime = plan.facts.options.runtime
     averagings = [*plan.averagings]
-    conditions = RankConditions(plan.facts.flow, plan.facts.callers, WeightWrites(plan.facts.flow).is_gradient)
+    conditions = RankConditions(plan.facts.flow, plan.facts.callers, CommonTensors(plan.facts.flow).is_common)
     refusals = []
     for place, values in acting_changes(plan):
         is_same = values is not None and all(conditions.is_shared(value, place.file) for value in values)
@@ -57,7 +58,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
 
 
 def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpression] | None]]:
-    """Yield the changes of gradients that steps use, with the values that scale or limit them; None for any others."""
+    """Yield the changes of gradients that steps use, with what decides on them; None for any others."""
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):
             is_other = plan.facts.operations.is_attacked(node.value, file)
@@ -91,21 +92,21 @@ def _is_named(function: cst.FunctionDef, plan: ProgramPlan) -> bool:
 
 
 def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExpression] | None]]:
-    """Yield writes to gradients, with the values that scale or limit them; None for any other change."""
+    """Yield writes to gradients, with what decides which numbers are written; None where that is not known."""
     for node in file.attributes_by_name.get("grad", ()):
         parent = file.parent(node)
         chain: cst.CSTNode = node
         while isinstance(parent, (cst.Attribute, cst.Subscript)) and parent.value is chain:
             chain, parent = parent, file.parent(parent)
+        indices = list(indices_of(chain))
         if isinstance(parent, cst.AugAssign) and parent.target is chain:
-            is_whole = chain is node or (isinstance(chain, cst.Attribute) and chain.value is node)  # p.grad.data
-            scales = isinstance(parent.operator, (cst.MultiplyAssign, cst.DivideAssign)) and is_whole
-            yield node, [parent.value] if scales else None
+            yield node, [parent.value, *indices]
         elif isinstance(parent, cst.AssignTarget):
+            assign = file.parent(parent)
             if not is_set_to_none(chain, file):
-                yield node, None
+                yield node, [assign.value, *indices] if isinstance(assign, cst.Assign) else None
         elif isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute):
             name = chain.attr.value
-            if name.endswith("_") and not name.endswith(_NO_CHANGE):
-                is_whole = chain.value is node or (isinstance(chain.value, cst.Attribute) and chain.value.value is node)
-                yield node, [arg.value for arg in parent.args] if name in _SCALING and is_whole else None
+            is_cleared = name == "zero_" and not indices
+            if name.endswith("_") and not name.endswith(_NO_CHANGE) and not is_cleared:
+                yield node, [*(arg.value for arg in parent.args), *indices] if name in CHANGES else None

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import dotted, last_name, targets, walk, without_index
+from ds_migrate.syntax.nodes import dotted, indices_of, last_name, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
@@ -29,11 +29,15 @@ class Write:
 
 
 class WeightWrites:
-    """The writes of a program to weights, as far as it names them as such."""
+    """The writes of a program to weights, as far as it names them as such.
+
+    Attributes:
+        names: those of attributes that hold weights.
+    """
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._names = {"weight", "bias"} | {
+        self.names = {"weight", "bias"} | {
             target.attr.value
             for file in flow.files.values()
             for node in file.nodes(cst.Assign, cst.AnnAssign)
@@ -58,7 +62,7 @@ class WeightWrites:
                 if _is_gradient(target) or (isinstance(target, cst.Attribute) and target.attr.value != "data"):
                     yield Write(node)
                 else:
-                    yield Write(node, (node.value,), tuple(_indices(target)))
+                    yield Write(node, (node.value,), tuple(indices_of(target)))
 
     def _is_write(self, call: cst.Call, file: SourceFile) -> bool:
         first = call.args[0].value if call.args else None
@@ -90,7 +94,7 @@ class WeightWrites:
         """Return whether an expression is a parameter, its gradient, or a view of one."""
         while isinstance(node, (cst.Subscript, cst.Call, cst.Attribute)):
             if isinstance(node, cst.Attribute):
-                if node.attr.value in self._names:
+                if node.attr.value in self.names:
                     return True
                 if node.attr.value not in ("data", "grad"):
                     return False
@@ -150,11 +154,3 @@ def _made_anew(node: cst.Assign | cst.AugAssign, file: SourceFile) -> Iterator[W
 
 def _is_gradient(node: cst.CSTNode) -> bool:
     return any(isinstance(n, cst.Attribute) and n.attr.value == "grad" for n in walk(node))
-
-
-def _indices(target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield what says which part of a weight is written."""
-    while isinstance(target, (cst.Subscript, cst.Attribute)):
-        if isinstance(target, cst.Subscript):
-            yield from (e.slice.value for e in target.slice if isinstance(e.slice, cst.Index))
-        target = target.value
