@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, body, run
+from plain_loops import HEADER, LOOP, body, run
 
 SUM = """
     def train(model, loader, optimizer):
@@ -84,3 +85,11 @@ def test_what_only_another_script_calls_stays_as_it_is(tmp_path: Path) -> None:
     assert changed is not None
     assert prepare in changed.decode()
     assert "if is_main_rank():\n        print(text)\n" in changed.decode()
+
+
+def test_a_loop_in_a_test_stays_as_it_is_unless_the_program_runs_it(tmp_path: Path) -> None:
+    loop = "import train\n\n\ndef test_it_learns():\n" + textwrap.indent(HEADER + LOOP, "    ")
+    report = run(tmp_path, train=HEADER + LOOP, test_train=loop)
+    assert {file.path.name for file in report.files if file.after is not None or file.findings} == {"train.py"}
+    report = run(tmp_path, train=HEADER + LOOP, test_train=f"{loop}\n\ntest_it_learns()\n")
+    assert {file.path.name for file in report.files if file.after is not None} == {"train.py", "test_train.py"}

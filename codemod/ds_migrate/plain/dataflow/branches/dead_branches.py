@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
@@ -10,15 +12,16 @@ from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
 from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
+_TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py")
 _CONSTANTS = ("True", "False", "None")
 
 
 def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
     """Return whether a node is in a branch for a parameter that is None in every call of its function.
 
-    So is what handles an import that does not fail.
+    So is what handles an import that does not fail; and a test, which is no training.
     """
-    if is_fallback(node, file):
+    if is_fallback(node, file) or is_in_test(node, file, callers):
         return True
     inner = node
     for outer in file.ancestors(node):
@@ -28,6 +31,14 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
                 return True
         inner = outer
     return False
+
+
+def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:
+    """Return whether a node is in a function that only a test runner calls, by the names that pytest looks for."""
+    if _TEST_FILE.fullmatch(file.path.name) is None:
+        return False
+    functions = [outer for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef)]
+    return bool(functions) and functions[-1].name.value.startswith("test_") and not callers.of(functions[-1])
 
 
 def leaves_out(
