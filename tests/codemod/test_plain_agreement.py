@@ -773,3 +773,39 @@ def test_a_tensor_s_method_keeps_nothing_of_what_it_is_given(tmp_path: Path) -> 
     )
     text = convert(tmp_path, HEADER + net + LOOP.replace("Net()", "Wide()"))
     assert "if self.weight is not None:" in text and "mean_over_ranks" not in text
+
+
+OPTIONS = """\
+import argparse
+from types import SimpleNamespace
+
+
+class Meter:
+    def update(self, loss):
+        self.loss = loss
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--loss")
+args = parser.parse_args()
+config = SimpleNamespace(loss="mse")
+meter = Meter()"""
+
+
+@pytest.mark.parametrize(
+    ("test", "before", "is_decided"),
+    [
+        ("args.loss == 'mse'", "pass", False),
+        ("config.loss == 'mse'", "pass", False),
+        ("args.loss == 'mse'", "args.loss = loss.item()", True),
+        ("meter.loss < 0.1", "pass", True),
+    ],
+)
+def test_a_condition_on_an_option_is_the_same_on_all_ranks(
+    test: str, before: str, is_decided: bool, tmp_path: Path
+) -> None:
+    loop = LOOP.replace(
+        "    optimizer.step()\n", f"    optimizer.step()\n    meter.update(loss.item())\n    {before}\n"
+    )
+    after = convert(tmp_path, f"{HEADER}{OPTIONS}\n{loop}    if {test}:\n        break\n")
+    assert (f"    if rank_0_decides({test}):\n" in after) is is_decided

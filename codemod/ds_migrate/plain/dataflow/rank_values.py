@@ -12,6 +12,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.body_names import BodyNames
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
@@ -48,6 +49,7 @@ class RankValues:
         self._flow = flow
         self._loaders = loaders
         self._modules = modules
+        self._options = Options(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
         self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
         self._readers: dict[Variable, set[int]] = {}
@@ -90,7 +92,7 @@ class RankValues:
             owner, name = self._read(node, file)
             return self._are_known((owner, name), (owner, f"{name}[]")) or self._is_share(node, file)
         if type(node) is cst.Attribute:
-            if node.attr.value in _SAME or self._is_of_library(node, file):
+            if node.attr.value in _SAME or self._is_of_library(node, file) or self._options.holds(node, file):
                 return False
             return self._are_known(_attribute(node)) or self._is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
