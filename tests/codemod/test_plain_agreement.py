@@ -178,6 +178,8 @@ class ActNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(8))
         self.register_buffer("done", torch.tensor(0))
         self.register_buffer("seen", torch.zeros(8))
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.normed = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
 
     def prepare(self, x):
         self.shift.data.copy_(-x.mean(0))
@@ -215,6 +217,9 @@ _NOT_OF_ALL = "weights are set by the mean of what each share gives: of the whol
         ("self.shift.data.copy_(x.sum(0))", False),
         ("self.shift = nn.Parameter(x.mean(0))", True),
         ("self.shift = nn.Parameter(x.std(0))", False),
+        ("self.shift.data.copy_(self.layers(x).mean(0))", True),
+        ("h = F.relu(self.layers(x))\n        self.shift.data.copy_(h.mean(0))", True),
+        ("self.shift.data.copy_(self.normed(x).mean(0))", False),
         ("self.shift.data = x.mean(0) / x.mean()", False),
     ],
 )

@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, Value
 from ds_migrate.syntax.nodes import called_name, dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -17,7 +18,29 @@ _MOVES = frozenset(
         "expand_as", "clone", "detach", "float", "double", "to", "type_as", "cpu", "cuda", "item",
     }
 )  # fmt: skip
-_OF_EACH = _MOVES | {"abs", "square", "pow", "exp", "log", "sqrt"}
+_OF_EACH = _MOVES | {
+    "abs",
+    "square",
+    "pow",
+    "exp",
+    "log",
+    "sqrt",
+    "relu",
+    "gelu",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "leaky_relu",
+}
+# Layers that make an output of each sample alone, and draw nothing.
+_LAYERS = frozenset(
+    {
+        "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Embedding",
+        "LayerNorm", "GroupNorm", "ReLU", "LeakyReLU", "GELU", "SiLU", "ELU", "Tanh", "Sigmoid", "Softplus", "Identity",
+        "Flatten", "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d", "AdaptiveAvgPool2d",
+    }
+)  # fmt: skip
 
 
 class ShareMeans:
@@ -27,48 +50,58 @@ class ShareMeans:
         self._flow = flow
         self._values = values
 
-    def is_mean(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+    def is_mean(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether the mean over ranks of a number is what the whole batch gives, as shares are equally large."""
-        if not self._values.differs(node, file):
-            return True
-        if depth == 0:
-            return False
-        depth -= 1
-        if isinstance(node, cst.Call):
-            operand, name = self._operand(node, file), called_name(node)
-            if operand is not None and name == "mean":
-                return self._is_of_each(operand, file, depth)
-            return operand is not None and name in _MOVES and self.is_mean(operand, file, depth)
-        if isinstance(node, cst.BinaryOperation):
-            left, right = (self._values.differs(side, file) for side in (node.left, node.right))
-            is_sum = isinstance(node.operator, (cst.Add, cst.Subtract))
-            is_product = isinstance(node.operator, cst.Multiply) and not (left and right)
-            is_linear = is_sum or is_product or (isinstance(node.operator, cst.Divide) and not right)
-            return is_linear and self.is_mean(node.left, file, depth) and self.is_mean(node.right, file, depth)
-        if isinstance(node, cst.UnaryOperation):
-            return isinstance(node.operator, cst.Minus) and self.is_mean(node.expression, file, depth)
-        if isinstance(node, cst.Subscript):
-            return self.is_mean(node.value, file, depth)
-        assigned = self._assigned(node, file)
-        return bool(assigned) and all(self.is_mean(value, file, depth) for value in assigned)
+        return self._is_made(node, file, _DEPTH, is_mean=True)
 
-    def _is_of_each(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
-        """Return whether an expression is a batch, or made of each of its samples alone."""
+    def _is_made(self, node: cst.BaseExpression, file: SourceFile, depth: int, *, is_mean: bool) -> bool:
+        """Return whether an expression is linear in means of a batch; else, made of each sample of a batch alone."""
         if not self._values.differs(node, file):
             return True
         if depth == 0:
             return False
-        depth -= 1
+
+        def are_made(*parts: cst.BaseExpression, is_mean: bool = is_mean) -> bool:
+            return all(self._is_made(part, file, depth - 1, is_mean=is_mean) for part in parts)
+
         if isinstance(node, cst.Call):
-            operand = self._operand(node, file) if called_name(node) in _OF_EACH else None
-            return operand is not None and self._is_of_each(operand, file, depth)
+            operand, name = self._operand(node, file), called_name(node).rpartition(".")[2]
+            if operand is None:
+                return False
+            if is_mean:
+                return are_made(operand, is_mean=name != "mean") if name in (*_MOVES, "mean") else False
+            return (name in _OF_EACH or self._is_layer(node, file)) and are_made(operand)
         if isinstance(node, cst.BinaryOperation):
-            return all(self._is_of_each(side, file, depth) for side in (node.left, node.right))
+            return (not is_mean or self._is_linear(node, file)) and are_made(node.left, node.right)
         if isinstance(node, cst.UnaryOperation):
-            return self._is_of_each(node.expression, file, depth)
+            return (not is_mean or isinstance(node.operator, cst.Minus)) and are_made(node.expression)
+        if isinstance(node, cst.Subscript) and is_mean:
+            return are_made(node.value)
         assigned = self._assigned(node, file)
-        is_made_of_each = bool(assigned) and all(self._is_of_each(value, file, depth) for value in assigned)
-        return is_made_of_each or self._is_batch(node, file)
+        return (bool(assigned) and are_made(*assigned)) or (not is_mean and self._is_batch(node, file))
+
+    def _is_linear(self, node: cst.BinaryOperation, file: SourceFile) -> bool:
+        """Return whether an operation is linear in what differs by rank."""
+        left, right = (self._values.differs(side, file) for side in (node.left, node.right))
+        is_sum = isinstance(node.operator, (cst.Add, cst.Subtract))
+        is_product = isinstance(node.operator, cst.Multiply) and not (left and right)
+        return is_sum or is_product or (isinstance(node.operator, cst.Divide) and not right)
+
+    def _is_layer(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call is of layers of torch that make an output of each sample alone."""
+        modules = self._flow.values(call.func, file)
+        return bool(modules) and all(m.kind in (Kind.MODULE, Kind.OBJECT) and self._is_made_layer(m) for m in modules)
+
+    def _is_made_layer(self, module: Value) -> bool:
+        maker, file = self._flow.node(module), self._flow.file(module)
+        return isinstance(maker, cst.Call) and self._makes_layer(maker, file)
+
+    def _makes_layer(self, maker: cst.Call, file: SourceFile) -> bool:
+        names = [value.name for value in self._flow.values(maker.func, file)]
+        if names == ["torch.nn.Sequential"]:
+            parts = [arg.value for arg in maker.args]
+            return bool(parts) and all(isinstance(part, cst.Call) and self._makes_layer(part, file) for part in parts)
+        return bool(names) and all(n.startswith("torch.nn.") and n.rpartition(".")[2] in _LAYERS for n in names)
 
     def _operand(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the one argument of a call that differs by rank, or the object whose method it is."""
