@@ -6,6 +6,7 @@ from pathlib import Path
 
 import examples
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, body, convert, run
 
@@ -225,3 +226,34 @@ def test_a_function_of_a_library_makes_the_optimizer_of_a_model_that_it_is_given
     [result] = report.files
     assert result.after is not None and f"{made}\nengine, *_ = deepspeed.initialize(\n" in result.after.decode()
     assert any("the optimizer is none of torch's" in finding.message for finding in result.findings)
+
+
+IDLE = """
+    class Noam:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self):
+            self.optimizer.step()
+
+
+    def make(model):
+        return Noam(torch.optim.Adam(model.parameters(), lr=0.1))
+
+
+    model = Net()
+    noam = Noam(torch.optim.SGD(model.parameters(), lr=0.1))
+    for x, y in DataLoader(data, batch_size=4):
+        F.mse_loss(model(x), y).backward()
+        noam.step()
+        noam.optimizer.zero_grad()
+    """
+
+
+def test_an_optimizer_of_a_function_that_nothing_calls_is_for_review(tmp_path: Path) -> None:
+    """As get_std_opt() of the Annotated Transformer."""
+    report = run(tmp_path, train=body(IDLE))
+    after = (report.files[0].after or b"").decode()
+    assert "noam = Noam(engine)\n" in after and "return Noam(torch.optim.Adam(model.parameters(), lr=0.1))\n" in after
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert messages == ["nothing calls make(): its optimizer has no engine, which the step needs now"]

@@ -41,6 +41,10 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("if not os.path.exists('a'): os.mkdir('a')", "if not os.path.exists('a'): os.makedirs('a', exist_ok=True)"),
         ("if not exists('a'): mkdir('a')", "if not exists('a'): os.makedirs('a', exist_ok=True)"),
         ("if not p.is_dir(): p.mkdir(parents=True)", "if not p.is_dir(): p.mkdir(parents=True, exist_ok=True)"),
+        (
+            "try: os.stat('a')\nexcept OSError: os.makedirs('a')",
+            "try: os.stat('a')\nexcept OSError: os.makedirs('a', exist_ok=True)",
+        ),
         ("os.makedirs('a')", "if is_main_rank():\n    os.makedirs('a')"),
         ("plt.savefig('a.png')", "if is_main_rank():\n    plt.savefig('a.png')"),
         ("bar.write('a')", "if is_main_rank():\n    bar.write('a')"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ds_migrate.plain.decisions.engines.checkpoints import state_calls, undecided_conditions
@@ -9,7 +10,7 @@ from ds_migrate.plain.decisions.engines.engine_options import plan_engine
 from ds_migrate.plain.decisions.engines.micro_batch import micro_batch
 from ds_migrate.plain.decisions.engines.zero_stage import choose_stage
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.recognition.facts import Refusal, Site
+from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site, optimizers_of
 from ds_migrate.rules.codes import Code
 
 
@@ -17,7 +18,7 @@ def decide_engines(plan: ProgramPlan) -> ProgramPlan:
     """Plan the engine of each optimizer."""
     for site in plan.facts.all_sites:
         plan = _decide_engine(site, plan)
-    return plan
+    return replace(plan, notes=[*plan.notes, *_idle_optimizers(plan.facts)])
 
 
 def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
@@ -45,6 +46,17 @@ def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
         advice = "check what its step() reads, or compare the ranks with ds-verify --plain"
         notes.append(Note(Code.PLAIN_ENGINE, site.file, site.target, message, advice))
     return replace(plan, engines=[*plan.engines, engine], notes=[*plan.notes, *notes])
+
+
+def _idle_optimizers(facts: LoopFacts) -> Iterator[Note]:
+    """Yield the optimizers without engines: those that functions make which nothing calls."""
+    followed = frozenset(value for site in facts.all_sites for value in site.optimizers)
+    for value in facts.flow.in_order(frozenset(optimizers_of(facts.operations.steps)) - followed):
+        file, maker = facts.flow.file(value), facts.flow.node(value)
+        function = file.function(maker)
+        if function is not None:
+            message = f"nothing calls {function.name.value}(): its optimizer has no engine, which the step needs now"
+            yield Note(Code.PLAIN_ENGINE, file, maker, message, "remove the function, or make an engine in it too")
 
 
 def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:

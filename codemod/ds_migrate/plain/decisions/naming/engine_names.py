@@ -12,6 +12,7 @@ from typing import TypeVar
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.naming.free_names import (
@@ -214,7 +215,9 @@ class EngineNames:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
         name = free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
         self.at_variable[variable] = name
-        calls = self._callers.of(function)
+        idle = idle_functions(self._flow)
+        known = self._callers.of(function)
+        calls = [each for each in known if not idle.hold(each[1], each[0])] or known
         if not calls:
             raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
         self.passed[variable] = Passed(file, function, parameter, name)

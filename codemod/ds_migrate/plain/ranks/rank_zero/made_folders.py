@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
@@ -48,7 +50,11 @@ def make_folders_once(
 def makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     """Return whether a call makes a folder that may not be there before."""
     given = argument(call, None, "exist_ok")
-    is_caught = any(isinstance(outer, cst.Try) and not _gives_up(outer, file) for outer in file.ancestors(call))
+    inner: list[cst.CSTNode] = [call, *file.ancestors(call)]
+    is_caught = any(
+        isinstance(outer, cst.Try) and part is outer.body and not _gives_up(outer, file)
+        for part, outer in pairwise(inner)
+    )
     if is_caught or (given is not None and dotted(given.value) == "True"):
         return False
     if facts.flow.is_call_of(call, file, ("os.makedirs", "os.mkdir")):
@@ -73,8 +79,11 @@ def _asks_for_existence(handler: cst.ExceptHandler) -> bool:
 
 
 def _is_checked(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether the program looks for a folder before it makes it."""
-    return any(isinstance(outer, cst.If) and any(looks_below(outer.test, file)) for outer in file.ancestors(call))
+    """Return whether the program looks for a folder before it makes it: in a condition, or in what has failed then."""
+    return any(
+        isinstance(outer, cst.ExceptHandler) or (isinstance(outer, cst.If) and any(looks_below(outer.test, file)))
+        for outer in file.ancestors(call)
+    )
 
 
 def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:

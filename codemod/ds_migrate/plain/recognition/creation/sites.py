@@ -10,6 +10,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.copies import Call
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.classes import PROPERTIES, is_decorated
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values
@@ -33,7 +34,7 @@ def find_sites(
     """Return where the optimizers are bound, and why some of them cannot be followed, with these."""
     bound: list[Bound] = []
     refusals: list[tuple[Refusal, Values]] = []
-    for value in flow.in_order(optimizers):
+    for value in flow.in_order(_made_where_loops_run(optimizers, flow)):
         file, maker = flow.file(value), flow.node(value)
         assert isinstance(maker, cst.Call)
         try:
@@ -70,6 +71,13 @@ def find_sites(
         else:
             refusals.append((found, frozenset(member.optimizer for member in members)))
     return sites, refusals
+
+
+def _made_where_loops_run(optimizers: Values, flow: Flow) -> Values:
+    """Return the optimizers without those that functions make which nothing calls, where others are left."""
+    idle = idle_functions(flow)
+    running = frozenset(value for value in optimizers if not idle.hold(flow.node(value), flow.file(value)))
+    return running or optimizers
 
 
 def _sites_of(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
