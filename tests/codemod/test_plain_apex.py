@@ -63,6 +63,24 @@ def test_findings_stand_on_the_lines_of_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "is_known"),
+    [
+        ("apex.amp.register_half_function(torch, 'einsum')", True),
+        ("optimizer = apex.optimizers.FusedAdam(model.parameters())", False),
+    ],
+)
+def test_the_package_apex_is_used_for_amp_alone(line: str, is_known: bool, tmp_path: Path) -> None:
+    """As in DPR's trainers."""
+    text = TEXT.replace("        from apex import amp\n", f"        import apex\n        {line}\n", 1)
+    text = text.replace("amp.", "apex.amp.").replace("apex.apex.", "apex.")
+    if is_known:
+        (result,) = run(tmp_path, train=text).files
+        assert b"raise NotImplementedError" in (result.after or b"") and b"import apex" not in (result.after or b"")
+    else:
+        assert "DSM654" in dict(blocked(tmp_path, text))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         HEADER

@@ -105,6 +105,23 @@ def test_another_owner_of_the_parameters_is_refused_by_name(module: str, what: s
     assert code == Code.PLAIN_FRAMEWORK and message.startswith(f"{what} owns parameters")
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("import apex\nmodel, optimizer = apex.amp.initialize(model, optimizer)", "apex.amp"),
+        ("model = torch.distributed.fsdp.FullyShardedDataParallel(model)", "FullyShardedDataParallel"),
+        (
+            "import torch.distributed as dist\nmodel = dist.fsdp.FullyShardedDataParallel(model)",
+            "FullyShardedDataParallel",
+        ),
+        ("import fairscale\nmodel = fairscale.nn.FullyShardedDataParallel(model)", "fairscale"),
+    ],
+)
+def test_another_owner_is_refused_where_its_package_is_imported_whole(line: str, what: str, tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, HEADER + LOOP.replace("for x, y", f"{line}\nfor x, y"))
+    assert code == Code.PLAIN_FRAMEWORK and message.startswith(f"{what} owns parameters")
+
+
 def test_a_module_that_hides_deepspeed_blocks_the_loop_beside_it(tmp_path: Path) -> None:
     (tmp_path / "deepspeed.py").write_text("stage = 1\n")
     found = [(f.code, f.message) for _, f in run(tmp_path, train=HEADER + LOOP).findings(Severity.BLOCKED)]

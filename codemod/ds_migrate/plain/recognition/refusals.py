@@ -33,6 +33,9 @@ _PARALLEL = {
     "colossalai": "Colossal-AI",
     "opacus": "Opacus",
 }
+_INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
+    "fairscale.nn", "fairscale.optim", "torch.distributed.pipelining",
+}  # fmt: skip
 _STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
 
 
@@ -80,8 +83,7 @@ def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:
 
 
 def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
-    for node in file.names.import_nodes:
-        names = _imported(node)
+    for node, names in (*((node, _imported(node)) for node in file.names.import_nodes), *_taken(file)):
         for name in names:
             framework = framework_of(name)
             if framework is not None and framework.owns_loops:
@@ -110,6 +112,23 @@ def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
     if node.relative or isinstance(node.names, cst.ImportStar):
         return [] if node.relative else [module]
     return [f"{module}.{dotted(alias.name)}" for alias in node.names]
+
+
+def _taken(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[str]]]:
+    """Yield what a file takes of packages that it imports whole, as ``apex.amp`` after ``import apex``."""
+    if not any(name.rpartition(".")[2].encode() in file.data for name in _INNER):
+        return
+    bound = {
+        alias.evaluated_alias or alias.evaluated_name.partition(".")[0]: alias.evaluated_name
+        if alias.asname
+        else alias.evaluated_name.partition(".")[0]
+        for node in file.names.import_nodes if isinstance(node, cst.Import) for alias in node.names
+    }  # fmt: skip
+    for node in file.nodes(cst.Attribute):
+        first, _, rest = (dotted(node) or "").partition(".")
+        name = f"{bound[first]}.{rest}" if first in bound else ""
+        if name in _INNER:
+            yield node, [name]
 
 
 def _sparse(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Refusal]:

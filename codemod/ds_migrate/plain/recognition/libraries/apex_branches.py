@@ -42,7 +42,7 @@ def without_apex(data: bytes) -> WithoutApex | None:
     imported = [node for node in walk(module) if isinstance(node, (cst.Import, cst.ImportFrom)) and _is_of_apex(node)]
     names = [_bound_by(node) for node in imported]
     bound = {name: path for each in names for name, path in each.items()}
-    if not imported or not all(names) or not set(bound.values()) <= _KNOWN:
+    if not imported or not all(names) or not set(bound.values()) <= _KNOWN | {"apex"} or _uses_more(module, bound):
         return None
     branches = _Branches(bound)
     after = module.visit(branches)
@@ -72,12 +72,31 @@ def _variables(node: cst.CSTNode) -> set[str]:
 
 def _bound_by(node: cst.CSTNode) -> dict[str, str]:
     """Return what an import from apex binds: names with what they are."""
+    if isinstance(node, cst.Import) and _is_of_apex(node):
+        aliases = {alias.evaluated_alias or "apex": alias for alias in node.names}
+        return {name: alias.evaluated_name if alias.asname else "apex" for name, alias in aliases.items()}
     if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar) or not _is_of_apex(node):
         return {}
     return {
         alias.evaluated_alias or alias.evaluated_name: f"{dotted(node.module)}.{alias.evaluated_name}"
         for alias in node.names
     }
+
+
+def _uses_more(module: cst.Module, bound: Mapping[str, str]) -> bool:
+    """Return whether a module uses more of the package ``apex`` than what is known, as ``apex.optimizers``."""
+    packages = {name for name, path in bound.items() if path == "apex"}
+    names = [node for node in walk(module) if isinstance(node, cst.Name) and node.value in packages]
+    imported = {
+        id(part) for node in walk(module) if isinstance(node, (cst.Import, cst.ImportFrom)) for part in walk(node)
+    }
+    taken = [node for node in walk(module) if isinstance(node, cst.Attribute) and id(node) not in imported]
+    known = {id(node.value) for node in taken if f"apex.{node.attr.value}" == _AMP}
+    known |= {
+        id(node.value.value) for node in taken
+        if isinstance(node.value, cst.Attribute) and f"apex.{node.value.attr.value}.{node.attr.value}" in _KNOWN
+    }  # fmt: skip
+    return any(id(name) not in known | imported for name in names)
 
 
 def _set_by_availability(module: cst.Module) -> set[str]:
@@ -147,8 +166,8 @@ class _Branches(cst.CSTTransformer):
         )  # fmt: skip
 
     def _initializes(self, call: cst.Call) -> bool:
-        owner, _, name = (dotted(call.func) or "").rpartition(".")
-        return name == "initialize" and self.bound.get(owner) == _AMP
+        first, _, rest = (dotted(call.func) or "").partition(".")
+        return f"{self.bound.get(first)}.{rest}" == f"{_AMP}.initialize"
 
     def _without_import(self, node: cst.Try) -> Any:
         """Return what an import that may fail leaves where apex is not there."""
