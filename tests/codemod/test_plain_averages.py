@@ -302,3 +302,40 @@ def test_a_loss_that_is_a_sum_over_a_batch_is_for_review(loss: str, is_reviewed:
     report = run(tmp_path, train=body(SUMMED).replace("LOSS", loss))
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("sum over a batch" in message for message in found) is is_reviewed
+
+
+CONTRASTIVE = """
+    def contrast(one, other):
+        one, other = F.normalize(one), F.normalize(other)
+        ALIKE
+        return F.cross_entropy(alike, torch.arange(len(one)))
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = contrast(model(x), model(x + y))
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("alike", "is_reviewed"),
+    [
+        ("alike = one @ other.T", True),
+        ("alike = torch.mm(one, other.t()) / 0.1", True),
+        ("both = torch.cat([one, other])\n    alike = F.cosine_similarity(both[:, None], both[None], dim=-1)", True),
+        ("alike = -torch.cdist(one, other)", True),
+        ("alike = one @ model.fc.weight.T", False),
+        ("alike = F.cosine_similarity(one, other)", False),
+    ],
+)
+def test_a_loss_that_compares_the_samples_of_a_batch_is_for_review(
+    alike: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=body(CONTRASTIVE).replace("ALIKE", alike))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("compares the samples" in message for message in found) is is_reviewed

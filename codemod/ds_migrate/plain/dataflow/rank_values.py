@@ -94,6 +94,8 @@ class RankValues:
         if type(node) is cst.Attribute:
             if node.attr.value in _SAME or self._is_of_library(node, file) or self._options.holds(node, file):
                 return False
+            if _is_data(node):
+                return self.differs(node.value, file)
             return self._are_known(_attribute(node)) or self._is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)
@@ -233,7 +235,9 @@ class RankValues:
             if not of_kind(self._flow.values(target, file), Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION):
                 yield from self._written(target, file)
         elif isinstance(target, cst.Attribute):
-            if not self._is_of_library(target, file):
+            if _is_data(target):
+                yield from self._variables(target.value, file)
+            elif not self._is_of_library(target, file):
                 yield _attribute(target)
         elif isinstance(target, (cst.Subscript, cst.StarredElement)):
             yield from self._variables(target.value, file)
@@ -300,6 +304,11 @@ def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | 
         if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString)
     }
     return items if len(items) == len(node.elements) else None
+
+
+def _is_data(node: cst.Attribute) -> bool:
+    """Return whether an attribute is the values of a tensor, and not what an object keeps under this name."""
+    return node.attr.value == "data" and dotted(node.value) != "self"
 
 
 def _attribute(node: cst.Attribute) -> Variable:

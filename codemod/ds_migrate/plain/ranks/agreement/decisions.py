@@ -23,6 +23,7 @@ from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.data.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
@@ -108,7 +109,7 @@ def agree(
             parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
             if parted and counts(write.node, file) and can_agree(write.node, file):
                 _agree_on_write(write, file, values, means, runtime, converted, review)
-    for note in share_statistics(plan, files, values, common):
+    for note in (*share_statistics(plan, files, values, common), *compared_samples(plan, values)):
         review(note)
     for note in shown_sums(shares, files, values, flow) if not is_called(INIT, flow) else ():
         review(note)

@@ -9,14 +9,13 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.data.returned_values import returned_values
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
 _KEEPS = frozenset({"sum", "squeeze", "float", "double", "to", "clone", "view", "reshape", "scale"})
-_OBJECTS = (Kind.INSTANCE, Kind.MODULE)
-_CALLED = (Kind.FUNCTION, Kind.METHOD, *_OBJECTS)
 _Found = tuple[SourceFile, cst.Call]
 
 
@@ -68,23 +67,12 @@ class _SummedLosses:
         if _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers):
             yield file, call
             return
-        for home, value in self._returned(call, file):
+        for home, value in returned_values(call, file, self._flow):
             yield from self.within(value, home, depth)
         if called_name(call) in _KEEPS:
             owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
             for part in (*owner, *(arg.value for arg in call.args)):
                 yield from self.within(part, file, depth)
-
-    def _returned(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
-        """Yield what a function of the program, or the forward pass of a class of it, returns."""
-        for value in self._flow.in_order(of_kind(self._flow.values(call.func, file), *_CALLED)):
-            owner = value.key if value.kind is Kind.INSTANCE else value.of
-            method = self._flow.classes.method(owner, "forward") if value.kind in _OBJECTS and owner else value
-            function = self._flow.node(method) if method is not None else None
-            home = self._flow.file(method) if method is not None else file
-            if isinstance(function, cst.FunctionDef):
-                lines = home.nodes(cst.Return, below=function)
-                yield from ((home, line.value) for line in lines if line.value is not None)
 
     def _of_name(self, name: cst.Name, file: SourceFile, depth: int) -> Iterator[_Found]:
         scopes = self._flow.scopes(file)
@@ -107,7 +95,7 @@ class _SummedLosses:
     ) -> Iterator[_Found]:
         names = [dotted(element.value) for element in target.elements]
         index = names.index(name.value) if name.value in names else len(names)
-        for home, value in self._returned(call, file):
+        for home, value in returned_values(call, file, self._flow):
             if isinstance(value, cst.Tuple) and index < len(value.elements):
                 yield from self.within(value.elements[index].value, home, depth)
 

@@ -1,0 +1,85 @@
+"""Losses that compare the samples of a batch with each other, as contrastive ones: each rank has those of its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.data.returned_values import returned_values
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_PRODUCTS = frozenset({"mm", "matmul"})
+_DISTANCES = frozenset({"cdist", "cosine_similarity", "pairwise_distance"})
+_Part = tuple[SourceFile, cst.CSTNode]
+
+
+def compared_samples(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
+    """Yield a note for each place where what a loss is made of compares all samples of a batch with all others."""
+    flow = plan.facts.flow
+    modules = frozenset(value for site in plan.facts.sites for value in site.of)
+    functions = {id(step.function or step.file) for step, _ in plan.steps}
+    losses = [b for b in plan.facts.operations.backwards if id(b.function or b.file) in functions]
+    parts = {id(part): (file, part) for b in losses for file, part in _parts((b.file, b.loss), modules, flow)}
+    for file, part in parts.values():
+        if _compares(part, file, values):
+            message = "the loss compares the samples of a batch with each other: each rank has those of its share alone"
+            advice = "gather those of all ranks for it, as torch.distributed.nn.functional.all_gather() does"
+            yield Note(Code.PLAIN_SAMPLER, file, part, message, advice)
+
+
+def _parts(loss: tuple[SourceFile, cst.CSTNode], modules: Values, flow: Flow) -> Iterator[_Part]:
+    """Yield all that a loss is made of, by names and the functions of the program, without the models that train."""
+    todo, seen = [loss], set[object]()
+    for file, node in todo:  # grows
+        for part in walk(node) if id(node) not in seen else ():
+            yield file, part
+            if isinstance(part, cst.Name) and (variable := flow.variable(part, file)) not in seen:
+                seen.add(variable)
+                lines = flow.scopes(file).nodes(part, cst.Assign, cst.AugAssign)
+                todo += [(file, line.value) for line in lines if part.value in _names_set(line)]
+            elif isinstance(part, cst.Call) and not flow.values(part.func, file) & modules:
+                todo += returned_values(part, file, flow)
+        seen.add(id(node))
+
+
+def _names_set(line: cst.Assign | cst.AugAssign) -> list[str]:
+    return [name for target in targets(line) for name in names_in(target)]
+
+
+def _compares(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
+    """Return whether a node is a product of a matrix of samples with a transposed one, or their distances."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+        sides: list[cst.BaseExpression] = [node.left, node.right]
+        is_of_pairs = any(map(_is_transposed, sides))
+    elif isinstance(node, cst.Call) and called_name(node) in _PRODUCTS | _DISTANCES:
+        owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(node.args) == 1 else []
+        sides = [*owner, *(arg.value for arg in node.args if arg.keyword is None)][:2]
+        is_distance = called_name(node) == "cdist" or (called_name(node) in _DISTANCES and all(map(_is_spread, sides)))
+        is_of_pairs = is_distance or (called_name(node) in _PRODUCTS and any(map(_is_transposed, sides)))
+    else:
+        return False
+    return is_of_pairs and len(sides) == 2 and all(values.differs(side, file) for side in sides)
+
+
+def _is_transposed(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Attribute):
+        return node.attr.value == "T"
+    return isinstance(node, cst.Call) and called_name(node) == "t" and not node.args
+
+
+def _is_spread(node: cst.BaseExpression) -> bool:
+    """Return whether a tensor gets another dimension: ``x.unsqueeze(1)`` or ``x[:, None]``."""
+    if isinstance(node, cst.Call):
+        return called_name(node) == "unsqueeze"
+    return isinstance(node, cst.Subscript) and any(
+        isinstance(e.slice, cst.Index) and isinstance(e.slice.value, cst.Name) and e.slice.value.value == "None"
+        for e in node.slice
+    )
