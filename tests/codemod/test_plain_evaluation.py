@@ -330,3 +330,38 @@ def test_a_loader_that_trains_and_evaluates_is_for_review(
     found = [(finding.code, finding.message) for _, finding in report.findings(Severity.REVIEW)]
     message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
     assert found == [("DSM612", message)] * is_reviewed
+
+
+BESIDE_RANKS = """
+    import torch.distributed as dist
+
+
+    def draw():
+        while True:
+            yield torch.zeros(4, 4), torch.zeros(4, 1)
+
+
+    def fit(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in draw():
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    def start(rank):
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+        MORE
+
+
+    def alone():
+        fit(Net())
+    """
+
+
+def test_data_is_reviewed_where_another_loop_alone_starts_ranks(tmp_path: Path) -> None:
+    def is_reviewed(more: str) -> bool:
+        report = run(tmp_path, train=body(BESIDE_RANKS.replace("MORE", more)))
+        return any("no DataLoader feeds this step" in f.message for _, f in report.findings(Severity.REVIEW))
+
+    assert is_reviewed("print(rank)") and not is_reviewed("fit(Net())")

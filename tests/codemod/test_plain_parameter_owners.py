@@ -357,3 +357,61 @@ def test_a_model_that_may_be_one_of_several_loaded_ones_is_named_as_all_of_them(
     text = convert(tmp_path, HEADER + textwrap.dedent(helpers))
     assert "deepspeed.initialize(\n        model=model,\n" in text
     assert '"gradient_clipping": 10.0' in text
+
+
+ELSEWHERE = """
+    class Trainer:
+        def __init__(self, create):
+            self.create = create
+            self._net = Net()
+
+        @property
+        def net(self):
+            if self._net is None:
+                raise ValueError("no net")
+            return self._net
+
+        def made(self, net, lr):
+            if isinstance(net, nn.DataParallel):
+                net = net.module
+            moved = [p for name, p in net.named_parameters() if name]
+            return torch.optim.SGD(moved, lr=lr)
+
+        def fit(self, loader, wrapped):
+            MADE
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(self.net(x), y).backward()
+                optimizer.step()
+
+
+    def create(params):
+        return torch.optim.SGD(params, lr=0.1)
+
+
+    Trainer(create).fit(DataLoader(data, batch_size=4), False)
+    """
+
+
+@pytest.mark.parametrize(
+    ("made", "module"),
+    [
+        pytest.param("optimizer = self.create(self.net.parameters())", "self.net", id="parameters by a property"),
+        pytest.param(
+            "trained = nn.DataParallel(self._net) if wrapped else self._net\n"
+            "            optimizer = self.made(trained, 0.1)",
+            "trained",
+            id="a module that is taken out of its wrapper",
+        ),
+    ],
+)
+def test_a_module_is_named_by_the_argument_of_the_call_at_the_site(made: str, module: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(ELSEWHERE.replace("MADE", made)))
+    assert f"model={module}," in after and "engine.step()\n" in after
+
+
+def test_a_module_that_the_function_replaces_has_no_name_at_the_site(tmp_path: Path) -> None:
+    text = ELSEWHERE.replace("net = net.module", "net = nn.Linear(4, 1)")
+    text = text.replace("MADE", "trained = self._net\n            optimizer = self.made(trained, 0.1)")
+    ((code, message),) = blocked(tmp_path, body(text))
+    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message

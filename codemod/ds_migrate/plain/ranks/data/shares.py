@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -26,8 +29,23 @@ from ds_migrate.plain.recognition.batches.loaders import (
 )  # fmt: skip
 from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself
 from ds_migrate.plain.recognition.batches.phases import training_phase
+from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
+
+
+def starts_ranks(step: Step, facts: LoopFacts) -> bool:
+    """Return whether a program starts ranks itself where this step runs too, rather than for another loop."""
+    if not is_called(INIT, facts.flow):
+        return False
+    calls = facts.flow.once("calls that start ranks", lambda: _calls_that_start(facts.flow))
+    own = facts.callers.leading(step.file, step.function)
+    return not calls or any(own & facts.callers.leading(file, file.function(call)) for file, call in calls)
+
+
+def _calls_that_start(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
+    files = flow.files.values()
+    return [(file, call) for file in files for call in file.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]
 
 
 def share_data(
@@ -40,7 +58,7 @@ def share_data(
     """
     is_of_one_process = not is_called(INIT, plan.facts.flow)
     steps = [step for step, _ in plan.steps]
-    unfed = [step for step in steps if is_of_one_process and not training_loaders([step], plan.facts)]
+    unfed = [step for step in steps if not (starts_ranks(step, plan.facts) or training_loaders([step], plan.facts))]
     advice = (
         "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
         "what these would end or skip"

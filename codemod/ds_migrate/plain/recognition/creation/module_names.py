@@ -11,7 +11,7 @@ from ds_migrate.plain.recognition.facts import Refusal
 from ds_migrate.plain.recognition.parameters.owners import Owners, owner_at
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -25,11 +25,13 @@ def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow
         if is_here and (text not in owners.passed or _is_of_module(text, values, member, flow)):
             found[text] = values
             continue
-        receiver = _receiver_of(method, text, member, flow) or _attribute_of_receiver(
-            method, text, values, member, flow
+        named = (
+            _receiver_of(method, text, member, flow)
+            or _attribute_of_receiver(method, text, values, member, flow)
+            or _argument_at(method, text, values, member, maker_file, flow)
         )
-        if receiver:
-            found |= receiver
+        if named:
+            found |= named
             continue
         name = visible_name(values, member.statement, file, flow)
         if name is None:
@@ -84,6 +86,32 @@ def _attribute_of_receiver(
         if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
             owner = dotted(call.func.value)
             return {f"{owner}.{name}": values} if owner is not None else {}
+    return {}
+
+
+def _argument_at(
+    method: cst.FunctionDef | None, text: str, values: Values, member: Bound, maker_file: SourceFile, flow: Flow
+) -> dict[str, Values]:
+    """Return the module that the call at the site gives to the function that makes the optimizer of it.
+
+    It may give the parameters of the module instead.
+    """
+    file, at = member.file, member.call_statement or member.statement
+    nodes = file.nodes(cst.Name, cst.Attribute, below=at) if isinstance(at, cst.SimpleStatementLine) else ()
+    if any(dotted(node) == text and without_parts(flow.values(node, file)) == values for node in nodes):
+        return {text: values}
+    if method is None or text not in [p.name.value for p in parameters(method)]:
+        return {}
+    assigned = [line for line in maker_file.nodes(cst.Assign, below=method) if text in map(dotted, targets(line))]
+    if any(dotted(line.value) != f"{text}.module" for line in assigned):  # of a wrapper
+        return {}
+    for call in file.nodes(cst.Call, below=at):
+        if {v.key for v in of_kind(flow.values(call.func, file), Kind.METHOD, Kind.FUNCTION)} == {id(method)}:
+            given = flow.given(call, method, text, file)
+            try:
+                return owner_at(given.value, file, flow).values if given is not None and not given.star else {}
+            except UnknownOwnerError:
+                return {}
     return {}
 
 
