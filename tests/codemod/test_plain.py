@@ -460,10 +460,28 @@ def test_engines_of_modules_that_may_be_one_clear_no_gradients(tmp_path: Path) -
 
 
 def test_an_optimizer_that_is_none_of_torchs_is_for_a_person_to_check(tmp_path: Path) -> None:
-    own = "class Own(torch.optim.SGD):\n    pass\n\n\n"
+    own = "class Own(torch.optim.SGD):\n    def step(self):\n        super().step()\n\n\n"
     report = run(tmp_path, own=HEADER + own + LOOP.replace("torch.optim.SGD(", "Own("))
     (found,) = [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]
     assert found.message.startswith("the optimizer is none of torch's: with several ranks its steps are the same")
+
+
+def test_an_optimizer_that_leaves_its_step_to_torch_is_not_for_review(tmp_path: Path) -> None:
+    own = """
+def make(params, kind):
+    chosen = torch.optim.SGD if kind == "sgd" else torch.optim.Adam
+
+    class Own(chosen):
+        def save(self, path):
+            torch.save(self.state_dict(), path)
+
+    return Own(params, lr=0.1)
+
+
+"""
+    made = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "make(model.parameters(), 'sgd')")
+    report = run(tmp_path, own=HEADER + own + made)
+    assert not [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]
 
 
 @pytest.mark.parametrize("made", ["schedulefree.AdamWScheduleFree", "torch_optimizer.DiffGrad", "lion_pytorch.Lion"])

@@ -232,6 +232,16 @@ def test_weights_that_are_no_means_of_a_batch_are_for_review(write: str, is_mean
     assert found == [("DSM616", _NOT_OF_ALL)] * (not is_mean)
 
 
+def test_the_data_of_a_batch_are_not_those_of_weights(tmp_path: Path) -> None:
+    prune = """\
+def prune(net):
+    for p in net.parameters():
+        p.data = torch.where(p.data.abs() < 0.1, 0, p.data)"""
+    count = "hits = model(x).eq(y.data.view_as(x))"
+    text = converted(tmp_path, EPOCHS.format(setup=prune, before="prune(model)", after=count))
+    assert "        p.data = torch.where(p.data.abs() < 0.1, 0, p.data)\n" in text
+
+
 CODEBOOK = """\
 class Codebook(nn.Module):
     def __init__(self):

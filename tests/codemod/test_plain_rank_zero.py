@@ -35,6 +35,8 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("wandb.init(project='a')", "wandb.init(project='a', mode=None if is_main_rank() else \"disabled\")"),
         ("wandb.init(mode=how)", 'wandb.init(mode=how if is_main_rank() else "disabled")'),
         ("f = open('a', 'w')", "f = open('a' if is_main_rank() else os.devnull, 'w')"),
+        ("f = open('a', 'a' if how else 'w')", "f = open('a' if is_main_rank() else os.devnull, 'a' if how else 'w')"),
+        ("f = open('a', mode)", "f = open('a' if is_main_rank() else os.devnull, mode)"),
         ("with open('a', mode='ab') as f: f.write(b'')", "with open('a' if is_main_rank() else os.devnull, mode='ab')"),
         ("h = logging.FileHandler('a')", "h = logging.FileHandler('a' if is_main_rank() else os.devnull)"),
         ("logging.basicConfig(filename='a')", "logging.basicConfig(filename='a' if is_main_rank() else os.devnull)"),
@@ -51,7 +53,8 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
     ],
 )
 def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_path: Path) -> None:
-    after = convert(tmp_path, f"{IMPORTS}{HEADER}how, p = None, pathlib.Path()\n{LOOP}{line}\n")
+    names = "how, p = None, pathlib.Path()\nmode = 'a' if p else 'w'\n"
+    after = convert(tmp_path, f"{IMPORTS}{HEADER}{names}{LOOP}{line}\n")
     assert after.split("engine.step()\n")[-1].startswith(converted)
 
 

@@ -234,6 +234,8 @@ class RankValues:
         if isinstance(target, cst.Name):
             if not of_kind(self._flow.values(target, file), Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION):
                 yield from self._written(target, file)
+        elif isinstance(target, cst.Attribute) and target.attr.value == "data" and dotted(target.value) != "self":
+            yield from self._variables(target.value, file)  # a tensor without its graph
         elif isinstance(target, cst.Attribute):
             if _is_data(target):
                 yield from self._variables(target.value, file)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.engines.engine_options import plan_engine
 from ds_migrate.plain.decisions.engines.micro_batch import micro_batch
@@ -36,7 +39,7 @@ def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
     message = f"deepspeed.initialize makes {plan.names.at_site[site]}, ZeRO stage {stage}"
     message += f": {reason}" if reason else ""
     notes = [*notes, Note(Code.PLAIN_ENGINE, site.file, site.target, message)]
-    if not _is_of_torch(site):
+    if not all(_steps_as_torch(value, facts) for value in site.optimizers):
         is_known = all(value.name != "?" for value in site.optimizers)
         which = "the optimizer is none of torch's" if is_known else "the optimizer's class is known only at run time"
         message = (
@@ -70,5 +73,15 @@ def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
     return config
 
 
-def _is_of_torch(site: Site) -> bool:
-    return all(value.name.startswith("torch.optim.") for value in site.optimizers)
+def _steps_as_torch(optimizer: Value, facts: LoopFacts) -> bool:
+    """Return whether an optimizer is one of torch's, or of a class of the program that leaves ``step()`` to one."""
+    if optimizer.name.startswith("torch.optim."):
+        return True
+    made = facts.flow.node(optimizer)
+    values = facts.flow.values(made.func, facts.flow.file(optimizer)) if isinstance(made, cst.Call) else NOTHING
+    classes = of_kind(values, Kind.CLASS)
+    return bool(classes) and all(
+        facts.flow.classes.method(cls.key, "step") is None
+        and all(name.startswith("torch.optim.") for name in facts.flow.classes.external_bases(cls.key))
+        for cls in classes
+    )

@@ -118,12 +118,14 @@ class FileReaders:
     def _path_read(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call reads."""
         if dotted(call.func) in OPENERS:
-            return call.args[0].value if call.args and not opens_to_write(call) else None
+            return call.args[0].value if call.args and not opens_to_write(call, file) else None
         if self._facts.flow.is_call_of(call, file, _READS):
             return call.args[0].value if call.args else None
         if isinstance(call.func, cst.Attribute):
             is_open = (
-                call.func.attr.value == "open" and not opens_to_write(call) and not self._is_of_library(call, file)
+                call.func.attr.value == "open"
+                and not opens_to_write(call, file)
+                and not self._is_of_library(call, file)
             )
             return call.func.value if is_open or call.func.attr.value in _READING_METHODS else None
         return None

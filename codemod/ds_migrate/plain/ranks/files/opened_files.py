@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.source import SourceFile
 
 _WRITES = frozenset("".join(parts) for parts in (
     (how, plus, kind) for how in "wax" for plus in ("", "+") for kind in ("", "b", "t")
@@ -12,12 +15,12 @@ _WRITES = frozenset("".join(parts) for parts in (
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 
 
-def opens_to_write(call: cst.Call) -> bool:
+def opens_to_write(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a call opens a file to write it: by its path, or as ``path.open("w")``."""
     if dotted(call.func) in OPENERS:
-        return bool(call.args) and _mode_of(call) in _WRITES
+        return bool(call.args) and _writes(argument(call, 1, "mode"), call, file)
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
-    return is_method and _mode_of(call, 0) in _WRITES
+    return is_method and _writes(argument(call, 0, "mode"), call, file)
 
 
 def path_opened(call: cst.Call) -> cst.BaseExpression:
@@ -27,7 +30,16 @@ def path_opened(call: cst.Call) -> cst.BaseExpression:
     return call.args[0].value
 
 
-def _mode_of(call: cst.Call, position: int = 1) -> str:
-    """Return the mode in which a call opens a file; "r" where it names none, or none that is written there."""
-    given = argument(call, position, "mode")
-    return str(given.value.evaluated_value) if given is not None and isinstance(given.value, cst.SimpleString) else "r"
+def _writes(mode: cst.Arg | None, call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a mode is one to write, whichever of several it is: ``"a" if exists(path) else "w"``."""
+    found = list(_modes(mode.value, call, file)) if mode is not None else []
+    return bool(found) and all(isinstance(one, cst.SimpleString) and one.evaluated_value in _WRITES for one in found)
+
+
+def _modes(mode: cst.BaseExpression, call: cst.Call, file: SourceFile) -> Iterator[cst.BaseExpression]:
+    """Yield what a mode may be, also that of a name which the same function, or the module, sets."""
+    values = [mode]
+    if isinstance(mode, cst.Name):
+        values = file.values_of({mode.value}, file.function(call) or file.module) or [mode]
+    for value in values:
+        yield from (value.body, value.orelse) if isinstance(value, cst.IfExp) else (value,)

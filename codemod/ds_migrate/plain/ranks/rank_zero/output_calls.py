@@ -94,7 +94,7 @@ class OutputCalls:
 
     def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call writes to."""
-        if opens_to_write(call):
+        if opens_to_write(call, file):
             return path_opened(call)
         if self._flow.is_call_of(call, file, ("torch.save",)):
             path = argument(call, 1, "f")

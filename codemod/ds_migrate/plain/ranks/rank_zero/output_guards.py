@@ -94,7 +94,7 @@ class OutputGuards:
         for file in self._files:
             for call in file.nodes(cst.Call):
                 path = self._calls.path_written(call, file)
-                if path is not None and (is_guarded(call, file) or opens_to_write(call)):
+                if path is not None and (is_guarded(call, file) or opens_to_write(call, file)):
                     yield file, call, path
 
     def left_as_it_is(self, files: Iterable[SourceFile]) -> Iterator[Note]:
@@ -108,7 +108,9 @@ class OutputGuards:
             yield Note(Code.PLAIN_RANK_ZERO, step.file, step.node, message, advice)
 
     def _is_left(self, call: cst.Call, file: SourceFile) -> bool:
-        is_output = opens_to_write(call) or self._calls.is_print(call, file) or self._calls.is_artifact(call, file)
+        is_output = (
+            opens_to_write(call, file) or self._calls.is_print(call, file) or self._calls.is_artifact(call, file)
+        )
         return is_output and not is_guarded(call, file) and not is_idle(call, file, self._facts)
 
     def _is_to_leave(self, function: cst.FunctionDef, file: SourceFile) -> bool:

@@ -40,7 +40,7 @@ def write_once(
     notes: list[Note] = []
     for file in files:
         for call in file.nodes(cst.Call):
-            is_opened = opens_to_write(call)
+            is_opened = opens_to_write(call, file)
             path = None if is_opened else _log_file(call, file, facts)
             if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
                 continue
@@ -78,7 +78,7 @@ def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     block = file.parent(item) if isinstance(item, cst.WithItem) and item.asname is not None else None
     return (
         isinstance(block, cst.With)
-        and opens_to_write(call)
+        and opens_to_write(call, file)
         and any(facts.flow.is_call_of(n, file, ("torch.save",)) for n in file.nodes(cst.Call, below=block.body))
     )
 
