@@ -67,3 +67,18 @@ def test_clipping_before_the_backward_pass_stays_without_effect(tmp_path: Path) 
     text = convert(tmp_path, HEADER + LOOP.replace("    loss.backward", clip + "    loss.backward"))
     assert clip in text
     assert '"gradient_clipping": 0.0' in text
+
+
+@pytest.mark.parametrize(
+    ("maker", "stage"),
+    [
+        ("lambda params: torch.optim.Adam(params, lr=0.1)", 1),
+        ("functools.partial(torch.optim.Adam, lr=0.1)", 1),
+        ("functools.partial(torch.optim.Adafactor, lr=0.1)", 0),
+        ("getattr(torch.optim, os.environ['OPTIMIZER'])", 0),
+    ],
+)
+def test_the_class_that_a_lambda_or_partial_makes_decides_the_stage(maker: str, stage: int, tmp_path: Path) -> None:
+    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "make(model.parameters())")
+    after = convert(tmp_path, f"import functools\nimport os\n\n{HEADER}make = {maker}\n{loop}")
+    assert STAGE % stage in after

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.deepspeed_facts import ELEMENTWISE_OPTIMIZERS
+from ds_migrate.plain.dataflow.calls.partial_calls import LAMBDA, PARTIAL
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import handles_state, sharding_hazard
@@ -49,7 +50,9 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
         return "the optimizer holds tensors beside modules, parts of modules, or several"
     for file, maker in site.makers:
         names = {v.name for v in plan.facts.flow.values(maker.func, file)}
-        if "?" in {value.name for value in site.optimizers}:
+        if names <= {PARTIAL, LAMBDA}:
+            names = {value.name for value in site.optimizers if plan.facts.flow.node(value) is maker}
+        if any(value.name.endswith("?") for value in site.optimizers):
             return "the optimizer's class is known only at run time"
         if not names <= ELEMENTWISE_OPTIMIZERS:
             return "the optimizer is none of torch's elementwise ones"
