@@ -397,3 +397,40 @@ def test_what_passes_the_batches_of_a_loader_on_is_not_reviewed(tmp_path: Path) 
     other = "webdataset.Prefetcher(DataLoader(data, batch_size=2, shuffle=True))"
     [result] = run(tmp_path, train=HEADER + textwrap.dedent(OTHER.format(other=other))).files
     assert not [f for f in result.findings if "in the place of a DataLoader" in f.message]
+
+
+def test_a_task_s_loader_of_one_batch_stays_whole(tmp_path: Path) -> None:
+    text = """
+    import random
+
+    def loader_of(task):
+        return DataLoader(TensorDataset(task[0], task[1]), batch_size=5, shuffle=True)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for episode in range(4):
+        task = random.choice([(torch.zeros(5, 4), torch.zeros(5, 1)), (torch.ones(5, 4), torch.ones(5, 1))])
+        loader = loader_of(task)
+        x, y = next(iter(loader))
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+    report = run(tmp_path, train=HEADER + textwrap.dedent(text))
+    (result,) = report.files
+    assert result.after is not None and b"shard(" not in result.after
+    (finding,) = (f for _, f in report.findings(Severity.REVIEW))
+    assert finding.message.startswith("each round makes this step's loaders for one batch: several ranks train on")
+
+
+def test_a_loader_of_all_data_is_divided_although_each_round_makes_it(tmp_path: Path) -> None:
+    text = """
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        x, y = next(iter(DataLoader(data, batch_size=4, shuffle=True)))
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+    assert "shard(DataLoader(" in convert(tmp_path, HEADER + textwrap.dedent(text))

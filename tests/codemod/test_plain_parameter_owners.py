@@ -415,3 +415,32 @@ def test_a_module_that_the_function_replaces_has_no_name_at_the_site(tmp_path: P
     text = text.replace("MADE", "trained = self._net\n            optimizer = self.made(trained, 0.1)")
     ((code, message),) = blocked(tmp_path, body(text))
     assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
+
+
+CONTROLLER = """
+    class Controller:
+        def __init__(self, net):
+            self.net = net
+
+        {method}
+
+    controller, head = Controller(Net()), nn.Linear(1, 1)
+    params = list(controller.parameters())
+    params += list(head.parameters())
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(head(controller.net(x)), y).backward()
+        optimizer.step()
+    """
+
+
+def test_parameters_that_a_class_hands_out_are_those_of_the_module_that_it_keeps(tmp_path: Path) -> None:
+    method = "def parameters(self):\n            return self.net.parameters()"
+    assert "model=nn.ModuleList([controller.net, head])," in convert(tmp_path, body(CONTROLLER.format(method=method)))
+
+
+def test_parameters_of_a_class_that_keeps_no_module_of_them_are_refused(tmp_path: Path) -> None:
+    method = "def parameters(self):\n            net = self.net\n            return net.parameters()"
+    ((code, message),) = blocked(tmp_path, body(CONTROLLER.format(method=method)))
+    assert code == Code.PLAIN_ENGINE and "cannot determine the modules whose parameters the optimizer holds" in message

@@ -17,6 +17,7 @@ from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.data.summed_losses import summed_losses
+from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
 from ds_migrate.plain.recognition.batches.loaders import (
@@ -29,6 +30,7 @@ from ds_migrate.plain.recognition.batches.loaders import (
 )  # fmt: skip
 from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself
 from ds_migrate.plain.recognition.batches.phases import training_phase
+from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
@@ -64,7 +66,13 @@ def share_data(
         "what these would end or skip"
     )
     for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
-        message = "no DataLoader feeds this step: several ranks train on the same data, with one seed"
+        is_of_round = any(
+            is_of_one_round(draw, plan.facts.flow) for draw in drawn_batches(step.file, step.node, plan.facts)
+        )
+        reason = (
+            "each round makes this step's loaders for one batch" if is_of_round else "no DataLoader feeds this step"
+        )
+        message = f"{reason}: several ranks train on the same data, with one seed"
         review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     for note in other_sources(steps, plan.facts, advice) if is_of_one_process else ():
         review(note)

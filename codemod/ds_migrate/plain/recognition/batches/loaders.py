@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.phases import other_phases
+from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -64,6 +65,8 @@ def sources_of(
         if outer is function:
             break
     for draw in drawn_batches(file, node, facts):
+        if is_of_one_round(draw, facts.flow):
+            continue
         is_held = draw.holder is not None and len(_given_loaders(draw.holder, file, facts.flow, depth=4)) == 1
         yield (file, draw.holder) if draw.holder is not None and is_held else (draw.file, draw.iterator)
     if function is not None and depth:

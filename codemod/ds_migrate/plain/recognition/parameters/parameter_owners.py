@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
+from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
     UnknownOwnerError,
     iterated,
@@ -124,6 +125,12 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     params = argument(node, 0, "params")
     if params is not None and not params.star and of_kind(flow.values(node, file), Kind.OPTIMIZER):
         _collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps
+        return
+    method = parameter_method(node, file, flow)
+    if method is not None:
+        found = Owners()
+        _collect(method.returned, method.file, flow, found, depth)
+        method.add_to(owners, found)
         return
     if isinstance(node.func, cst.Attribute) and name in _ASKED_OF_MODULES:
         owners.is_partial |= not name.endswith("parameters")

@@ -1,0 +1,38 @@
+"""Loaders that each round of a loop makes for one batch: the samples of a task, which belong together."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.recognition.batches.drawn_batches import Draw
+from ds_migrate.syntax.nodes import dotted, targets, walk
+
+
+def is_of_one_round(draw: Draw, flow: Flow) -> bool:
+    """Return whether ``next(iter(loader))`` draws the only batch of a loader that is made of what its round made.
+
+    A loader that is made anew in each round of the same data may give further batches, which ranks can share.
+    """
+    call, file = draw.iterator, draw.file
+    if not isinstance(call, cst.Call) or dotted(call.func) != "iter" or len(call.args) != 1:
+        return False
+    function = file.function(call)
+    loop = next((outer for outer in file.ancestors(call) if isinstance(outer, (cst.For, cst.While))), None)
+    if loop is None or file.function(loop) is not function:
+        return False
+    loader = call.args[0].value
+    makers = [loader]
+    if isinstance(loader, cst.Name):
+        assigned = file.values_of({loader.value}, flow.scopes(file).owner(loader.value, loader))
+        makers = [value for value in assigned if any(outer is loop for outer in file.ancestors(value))]
+    made = {
+        name for line in file.nodes(cst.Assign, below=loop) for target in targets(line) for name in names_in(target)
+    }
+    return any(
+        isinstance(part, cst.Name) and part.value in made
+        for maker in makers if isinstance(maker, cst.Call)
+        for arg in maker.args
+        for part in walk(arg.value)
+    )  # fmt: skip
