@@ -16,7 +16,7 @@ from ds_migrate.syntax.source import SourceFile
 
 @dataclass(frozen=True)
 class ParameterMethod:
-    """What the method of an object returns, and the names of that object inside and outside of its class."""
+    """A method that returns parameters, with the names of its object inside and outside of the class."""
 
     returned: cst.BaseExpression
     file: SourceFile
