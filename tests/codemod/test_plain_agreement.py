@@ -357,6 +357,7 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
         ("left = list(set(range(9)) - set(open('words').read().split()))", 0),
         ("rows = set(range(9))\nchosen = set(open('rows').read())\nindex = list(rows & chosen)", 0),
         ("index = list(set([int(row) for row in open('rows')]))", 0),
+        ("left, n = [i for i in range(len(data))], 2\nfor _ in range(n):\n    left = list(set(left) - set([1]))", 0),
         ("words = {1}\nwords.add('text')\nindex = list(words)", 20),
         ("index = list(set('text')), list(set('other'))", 18),
         ("def order(words):\n    return list(set(words))", 0),

@@ -126,3 +126,38 @@ def test_what_a_method_of_a_module_returns_may_be_in_no_module(tmp_path: Path) -
     assert "model=EngineModule(optimizer, model=model)," in convert(tmp_path, body(SEARCHED))
     selects = SEARCHED.replace("return self.kept", "return [p for p in self.parameters() if p.ndim > 1]")
     assert "EngineModule" not in convert(tmp_path, body(selects))
+
+
+ENTROPY = """
+    import math
+    from torch.autograd import Variable
+
+    model = Net()
+    alpha = {made}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    alpha_optimizer = torch.optim.SGD([alpha], lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        alpha_optimizer.zero_grad()
+        (alpha.exp() * y.mean()).sum().backward()
+        alpha_optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.ones_like(data[0][1]).detach().requires_grad_(True)",
+        "Variable(torch.zeros(1).float(), requires_grad=True)",
+        "Variable(torch.zeros(1).cuda() if torch.cuda.is_available() else torch.zeros(1), requires_grad=True)",
+    ],
+)
+def test_a_tensor_is_followed_through_methods_that_keep_its_memory(made: str, tmp_path: Path) -> None:
+    assert "EngineModule(alpha_optimizer)," in convert(tmp_path, body(ENTROPY.format(made=made)))
+
+
+def test_a_detached_parameter_of_a_module_stays_that_of_the_module(tmp_path: Path) -> None:
+    found = blocked(tmp_path, body(ENTROPY.format(made="model.fc.weight.detach().requires_grad_(True)")))
+    assert found and "EngineModule" not in str(found)

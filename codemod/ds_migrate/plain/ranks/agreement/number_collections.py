@@ -14,11 +14,17 @@ _KEEPS = frozenset(
     {"list", "tuple", "sorted", "set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}
 )
 _ADDS = frozenset({"add", "update", "append", "extend", "insert"})
-_DEPTH = 6
+_DEPTH = 8
 
 
-def holds_numbers(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = _DEPTH) -> bool:
-    """Return whether all items of a set or sequence are numbers."""
+def holds_numbers(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = _DEPTH, of: frozenset[str] = frozenset()
+) -> bool:
+    """Return whether all items of a set or sequence are numbers.
+
+    Args:
+        of: the names that are looked into: what is left of one may take its place.
+    """
     if depth == 0:
         return False
     depth -= 1
@@ -27,9 +33,9 @@ def holds_numbers(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth:
     if isinstance(node, (cst.SetComp, cst.ListComp, cst.GeneratorExp)):
         over = node.for_in
         is_item = dotted(node.elt) is not None and dotted(node.elt) == dotted(over.target)
-        return _is_number(node.elt) or (is_item and holds_numbers(over.iter, file, flow, depth))
+        return _is_number(node.elt) or (is_item and holds_numbers(over.iter, file, flow, depth, of))
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _OPERATORS):
-        left, right = (holds_numbers(side, file, flow, depth) for side in (node.left, node.right))
+        left, right = (holds_numbers(side, file, flow, depth, of) for side in (node.left, node.right))
         is_any = isinstance(node.operator, cst.BitAnd)
         return (left or right) if is_any else left if isinstance(node.operator, cst.Subtract) else left and right
     if isinstance(node, cst.Call):
@@ -38,10 +44,14 @@ def holds_numbers(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth:
             return bool(args) and dotted(args[0]) in _NUMBERS
         parts = [node.func.value, *args] if isinstance(node.func, cst.Attribute) else args
         return name == "range" or (
-            name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth) for p in parts)
+            name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth, of) for p in parts)
         )
-    made = flow.scopes(file).assigned(node) if isinstance(node, cst.Name) and not _is_added_to(node, file) else []
-    return bool(made) and all(holds_numbers(value, file, flow, depth) for value in made)
+    if not isinstance(node, cst.Name) or _is_added_to(node, file):
+        return False
+    made = [] if node.value in of else flow.scopes(file).assigned(node)
+    return node.value in of or (
+        bool(made) and all(holds_numbers(value, file, flow, depth, of | {node.value}) for value in made)
+    )
 
 
 def _is_added_to(node: cst.Name, file: SourceFile) -> bool:

@@ -17,6 +17,7 @@ TENSOR_FACTORIES = frozenset(
     | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
     | {"torch.FloatTensor", "torch.Tensor"}
 )  # fmt: skip
+_SAME_MEMORY = frozenset({"detach", "detach_", "to", "float", "double", "cuda", "cpu", "requires_grad_"})
 _REGISTER = frozenset({"register_parameter", "ParameterList", "ParameterDict", "setattr", "append", "extend", "insert"})
 
 
@@ -34,11 +35,24 @@ def _is_made_by_torch(value: Value, flow: Flow) -> bool:
         return False
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "clone" and not call.args:
         return True
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MEMORY:
+        owners = flow.values(call.func.value, file) - {value}
+        return bool(owners) and all(_is_made_by_torch(owner, flow) for owner in owners)
     makers = flow.values(call.func, file)
     is_factory = bool(makers) and all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers)
     return is_factory and not any(
-        of_kind(flow.values(n, file), Kind.PART) for arg in call.args for n in walk(arg.value)
+        _is_of_module(part, flow)
+        for arg in call.args for n in walk(arg.value) for part in of_kind(flow.values(n, file), Kind.PART)
+    )  # fmt: skip
+
+
+def _is_of_module(part: Value, flow: Flow) -> bool:
+    """Return whether a part may be that of a module: not a method of a tensor that a call makes."""
+    known = flow.node_of(part.key)
+    makers = (
+        flow.values(known[1].func, known[0]) if known is not None and isinstance(known[1], cst.Call) else frozenset()
     )
+    return not makers or not all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers)
 
 
 def _may_be_in_module(value: Value, flow: Flow) -> bool:
