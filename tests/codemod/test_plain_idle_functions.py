@@ -93,3 +93,21 @@ def test_a_loop_in_a_test_stays_as_it_is_unless_the_program_runs_it(tmp_path: Pa
     assert {file.path.name for file in report.files if file.after is not None or file.findings} == {"train.py"}
     report = run(tmp_path, train=HEADER + LOOP, test_train=f"{loop}\n\ntest_it_learns()\n")
     assert {file.path.name for file in report.files if file.after is not None} == {"train.py", "test_train.py"}
+
+
+@pytest.mark.parametrize("use", ["print(Net())", "show(Net())"])
+def test_a_script_that_uses_the_model_of_a_training_script_stays_as_it_is(use: str, tmp_path: Path) -> None:
+    loop = "if __name__ == '__main__':\n" + textwrap.indent(LOOP, "    ")
+    other = f"from train import Net\n\n\ndef show(net):\n    print(net)\n\n\n{use}\n"
+    report = run(tmp_path, train=HEADER + loop, show=other)
+    assert {file.path.name for file in report.files if file.after is not None} == {"train.py"}
+
+
+@pytest.mark.parametrize("start", ["Trainer().fit()", "Fire(Trainer)", "getattr(train, name)()"])
+def test_a_script_that_starts_the_training_of_another_file_prints_on_rank_0(start: str, tmp_path: Path) -> None:
+    loop = "class Trainer:\n    def fit(self):\n" + textwrap.indent(LOOP, "        ")
+    other = f"import train\nfrom train import Trainer\nfrom fire import Fire\n\nprint('begun')\n{start}\n"
+    report = run(tmp_path, train=HEADER + loop, main=other)
+    (changed,) = [file.after for file in report.files if file.path.name == "main.py"]
+    assert changed is not None
+    assert "if is_main_rank():\n    print('begun')" in changed.decode()

@@ -18,7 +18,11 @@ class CodeGraph:
         self._names = {key: set[str]() for file in files for key in self.of(file)}
         self._calls = {key: set[int]() for key in self._names}
         self._by_name: dict[str, set[int]] = {}
+        self._of_class: dict[str, set[int]] = {}
         for file in files:
+            for owner in file.nodes(cst.ClassDef):
+                methods = (node for node in owner.body.body if isinstance(node, cst.FunctionDef))
+                self._of_class.setdefault(owner.name.value, set()).update(map(id, methods))
             for name in file.nodes(cst.Name):
                 if not isinstance(file.parent(name), (cst.FunctionDef, cst.ImportAlias)):
                     self._names[key_around(name, file)].add(name.value)
@@ -48,9 +52,10 @@ class CodeGraph:
         return found
 
     def leading_to(self, found: set[int]) -> set[int]:
-        """Return this code, and all that names or calls it, however indirectly."""
+        """Return this code, and all that names or calls it, or the class of a method, however indirectly."""
         while True:
-            names = {name for name, keys in self._by_name.items() if keys & found}
+            named = (*self._by_name.items(), *self._of_class.items())
+            names = {name for name, keys in named if keys & found}
             new = {key for key, used in self._names.items() if used & names or self._calls[key] & found}
             if new <= found:
                 return found

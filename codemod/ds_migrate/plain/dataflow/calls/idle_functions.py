@@ -8,10 +8,11 @@ from itertools import islice
 import libcst as cst
 
 from ds_migrate.files.prefilter import may_pass_backward, may_step
+from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.dynamic_imports import imports_by_name
 from ds_migrate.syntax.nodes import called_name, dotted
@@ -22,6 +23,8 @@ _SAME = frozenset({
     "classmethod", "staticmethod", "property", "contextmanager", "contextlib.contextmanager", "torch.no_grad",
     "torch.inference_mode", "functools.cache", "cache", "jit.script", "torch.jit.script", "torch.jit.ignore",
 })  # fmt: skip
+
+_HIDDEN_CALLS = (b"getattr(", b"import_module", b"__import__", b"eval(", b"runpy")
 
 
 class IdleFunctions:
@@ -47,9 +50,18 @@ class IdleFunctions:
         named = graph.named()
         entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]
         self._running = graph.reached_from(running.union(*entries))
+        trained = [file for file in files if graph.of(file) & training or any(n in file.data for n in _HIDDEN_CALLS)]
+        begun = {id(file) for file in trained if id(file.module) in training and not _has_own_start(file)}
+        used = files_used(trained, flow)
+        self._others = {
+            file for file in flow.files.values()
+            if file not in files or not (id(file) in used or begun & files_used([file], flow))
+        }  # fmt: skip
 
     def hold(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether a node is a function that never runs, or in one."""
+        """Return whether a node is a function that never runs, or in one, or in a script that does not train."""
+        if file in self._others:
+            return True
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
 
@@ -69,6 +81,11 @@ def _files_beside_training(flow: Flow) -> Collection[SourceFile]:
     training = [file for file in flow.files.values() if may_pass_backward(file.data) or may_step(file.data)]
     found = files_beside(training, flow)
     return flow.files.values() if any(imports_by_name(file.data) for file in found) else found
+
+
+def _has_own_start(file: SourceFile) -> bool:
+    """Return whether a module begins what it does when it is started, and not where it is imported."""
+    return any(asks_for_name(node.test) for node in file.nodes(cst.If))
 
 
 def _called(flow: Flow) -> frozenset[str]:
