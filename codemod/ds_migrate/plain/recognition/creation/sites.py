@@ -34,7 +34,7 @@ def find_sites(
     """Return where the optimizers are bound, and why some of them cannot be followed, with these."""
     bound: list[Bound] = []
     refusals: list[tuple[Refusal, Values]] = []
-    for value in flow.in_order(_made_where_loops_run(optimizers, flow)):
+    for value in flow.in_order(_made_where_loops_run(steps, optimizers, flow)):
         file, maker = flow.file(value), flow.node(value)
         assert isinstance(maker, cst.Call)
         try:
@@ -73,11 +73,11 @@ def find_sites(
     return sites, refusals
 
 
-def _made_where_loops_run(optimizers: Values, flow: Flow) -> Values:
-    """Return the optimizers without those that functions make which nothing calls, where others are left."""
+def _made_where_loops_run(steps: Sequence[Step], optimizers: Values, flow: Flow) -> Values:
+    """Return the optimizers without those that functions make which nothing calls, where a step has others too."""
     idle = idle_functions(flow)
-    running = frozenset(value for value in optimizers if not idle.hold(flow.node(value), flow.file(value)))
-    return running or optimizers
+    unused = frozenset(value for value in optimizers if idle.hold(flow.node(value), flow.file(value)))
+    return optimizers - {value for step in steps if step.optimizers - unused for value in step.optimizers & unused}
 
 
 def _sites_of(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
