@@ -555,3 +555,41 @@ def test_what_is_inserted_takes_the_comment_below_an_if_that_has_one_too(tmp_pat
         """
     lines = "    # each second batch\n    if i % 2:\n        # clip by value\n        engine.allreduce_gradients()\n"
     assert lines in convert(tmp_path, body(text))
+
+
+PRIVATE = """
+    import types
+
+
+    class Private:
+        def __init__(self, model):
+            self.model = model
+
+        def attach(self, optimizer):
+            def step(self, closure=None):
+                self.private.clip()
+                self.first_step(closure)
+
+            optimizer.private = self
+            optimizer.first_step = optimizer.step
+            optimizer.step = types.MethodType(step, optimizer)
+
+        def clip(self):
+            for p in self.model.parameters():
+                p.grad = p.samples.mean(0)
+
+
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Private(model).attach(optimizer)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_an_optimizer_whose_step_is_replaced_is_refused(tmp_path: Path) -> None:
+    message = "step() of an optimizer is replaced here, and may change gradients that ranks have averaged"
+    assert ("DSM653", message) in blocked(tmp_path, body(PRIVATE))

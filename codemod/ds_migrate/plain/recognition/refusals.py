@@ -32,6 +32,7 @@ _PARALLEL = {
     "torch_xla": "PyTorch/XLA",
     "colossalai": "Colossal-AI",
     "opacus": "Opacus",
+    "torchdp": "torchdp",  # as Opacus was called
 }
 _INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
     "fairscale.nn", "fairscale.optim", "torch.distributed.pipelining",
@@ -60,10 +61,25 @@ def find_refusals(
             maker_file, maker = flow.file(value), flow.node(value)
             if value.name.rpartition(".")[2] == "SparseAdam":
                 yield _sparse_gradients(maker_file, maker)
+    yield from _replaced_steps(operations.steps, flow)
     for file in flow.files.values():
         if any(name in file.data for name in _STARTERS):
             for call in file.nodes(cst.Call):
                 yield from _started(call, file, files, operations, flow, callers)
+
+
+def _replaced_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
+    """Yield the lines that give an optimizer another ``step()`` when the program runs, as for differential privacy."""
+    optimizers = frozenset(value for step in steps for value in step.optimizers)
+    for file in flow.files.values():
+        for target in file.attributes_by_name.get("step", ()):
+            if isinstance(file.parent(target), cst.AssignTarget) and flow.values(target.value, file) & optimizers:
+                yield Refusal(
+                    Code.PLAIN_GRADIENTS, file, target,
+                    "step() of an optimizer is replaced here, and may change gradients that ranks have averaged",
+                    "call what it does in the loop, before step()",
+                )  # fmt: skip
+                return
 
 
 def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:

@@ -28,7 +28,7 @@ _HARMLESS = frozenset(
      "dim", "any", "all", "t", "to_dict", "timestamp", "fromtimestamp", "model_dump", "_asdict", "asdict",
      "_get_kwargs", "get_terminal_size", "median", "percentile", "cumsum", "state_dict", "deepcopy", "get_rng_state",
      "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
-     "from_numpy", "arange", "zeros", "ones", "topk"}
+     "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname"}
 )  # fmt: skip
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(
