@@ -104,8 +104,27 @@ class TestOrder:
 
         assert not can_share(DataLoader(Stream()))
 
+    @pytest.mark.parametrize("grouped", [False, True])
+    def test_a_share_is_taken_back(self, grouped: bool) -> None:
+        groups: Any = [[0, 1], [2, 3], [4]]
+        loader = DataLoader(NUMBERS, batch_sampler=groups) if grouped else DataLoader(NUMBERS, batch_size=2)
+        whole = [batch[0].tolist() for batch in loader]
+        take_back = share(loader, ranks=2, rank=1)
+        assert [batch[0].tolist() for batch in loader] != whole
+        take_back()
+        assert [batch[0].tolist() for batch in loader] == whole
+
 
 class TestTrainingLoaders:
+    def test_a_loader_is_reported_before_it_is_read(self) -> None:
+        begun: list[int | None] = []
+        loaders = Loaders(str(Path(__file__).parent), on_begin=begun.append)
+        with loaders.watched():
+            first, _, third = (DataLoader(NUMBERS, batch_size=2) for _ in range(3))
+            iter(third)
+            list(first)
+        assert begun == [2, 0] and len(loaders.read_sites) == 1
+
     def test_a_loader_trains_when_a_backward_follows_its_batches(self) -> None:
         loaders = Loaders(str(Path(__file__).parent))
         with loaders.watched():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 from unittest import mock
@@ -100,11 +100,19 @@ def can_share(loader: DataLoader[Any]) -> bool:
     return not isinstance(loader.dataset, IterableDataset) and not any(hasattr(s, "num_replicas") for s in samplers)
 
 
-def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
-    """Leave a rank its share of what a loader reads."""
+def share(loader: DataLoader[Any], ranks: int, rank: int) -> Callable[[], None]:
+    """Leave a rank its share of what a loader reads, and return what takes that back."""
+    before, batches = loader.sampler, loader.batch_sampler
+
+    def take_back() -> None:
+        object.__setattr__(loader, "batch_sampler", batches)
+        object.__setattr__(loader, "sampler", before)
+        if type(batches) is BatchSampler:
+            batches.sampler = before
+
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
         object.__setattr__(loader, "batch_sampler", EveryNth(loader.batch_sampler, ranks, rank))
-        return
+        return take_back
     given: Any = loader.sampler
     is_pass = type(given) is SequentialSampler or (
         type(given) is RandomSampler and not given.replacement and given.num_samples == len(given.data_source)
@@ -116,3 +124,4 @@ def share(loader: DataLoader[Any], ranks: int, rank: int) -> None:
     object.__setattr__(loader, "sampler", sampler)  # a loader refuses a new one, but reads no other attribute
     if loader.batch_sampler is not None:
         loader.batch_sampler.sampler = sampler
+    return take_back

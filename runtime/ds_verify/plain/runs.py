@@ -32,6 +32,7 @@ class PlainJob(Job):
         saves_from: end when a checkpoint is written, after so many steps at least; 0: do not.
         is_parted: share the loaders that train among the ranks, in a script that knows nothing of ranks.
         loaders: the site of each loader of the original on one rank, and whether it trains.
+        read_loaders: the sites of those that were read.
         path: folders of `context` that PYTHONPATH has, relative to it.
     """
 
@@ -41,6 +42,7 @@ class PlainJob(Job):
     saves_from: int = 0
     is_parted: bool = False
     loaders: Sequence[tuple[str, bool]] = ()
+    read_loaders: Sequence[str] = ()
     path: Sequence[str] = ()
 
 
@@ -155,6 +157,7 @@ class ScriptRuns:
             saves_from=max(1, settings.steps // 2) if self.resume_arguments else 0,
             is_parted=is_parted,
             loaders=self.alone.get("loaders", []),
+            read_loaders=self.alone.get("read_loaders", []),
         )
 
     def train(self, jobs: Sequence[PlainJob]) -> list[TrainingRun]:

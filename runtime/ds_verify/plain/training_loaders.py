@@ -46,10 +46,12 @@ class Loaders:
     Args:
         home: the folder of the script's code.
         on_new: called with each new loader and its number.
+        on_begin: called with the number of a loader before it is read from its beginning.
     """
 
     home: str
     on_new: Callable[[DataLoader[Any], int, str], bool] = lambda *_: True
+    on_begin: Callable[[int | None], None] = lambda _: None
     used: list[LoaderUse] = field(default_factory=list)
     _read: set[int] = field(default_factory=set)
     _evaluated: set[int] = field(default_factory=set)  # of those read
@@ -104,6 +106,11 @@ class Loaders:
         ]
 
     @property
+    def read_sites(self) -> list[str]:
+        """The sites of loaders that were read: of others it is not known whether they train."""
+        return sorted({use.site for use in self.used if use.batches})
+
+    @property
     def unshared(self) -> list[str]:
         """The lines that make loaders that train and that ranks cannot share."""
         pairs = zip(self.used, self.training(), strict=True)
@@ -124,8 +131,10 @@ class Loaders:
 
         @functools.wraps(begin)
         def began(batches: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            number = getattr(loader, "_ds_verify_number", None)
+            self.on_begin(number)
             begin(batches, loader, *args, **kwargs)
-            batches._ds_verify_number = getattr(loader, "_ds_verify_number", None)
+            batches._ds_verify_number = number
 
         @functools.wraps(read)
         def read_batch(batches: Any) -> Any:

@@ -16,7 +16,7 @@ import runpy
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -91,12 +91,13 @@ class _Run:
     loaders: Loaders = field(init=False)
     has_ended: bool = False
     _leaves: threading.Lock = field(default_factory=threading.Lock)
+    _guessed: dict[int | None, Callable[[], None]] = field(default_factory=dict)  # loaders that may train
 
     def __post_init__(self) -> None:
         self.home = Path(self.job["context"])
         if self.job["is_parted"] and RANK:
             self.home = self.home.with_name(f"{self.home.name}-rank{RANK}")
-        self.loaders = Loaders(str(self.home), self._on_new_loader)
+        self.loaders = Loaders(str(self.home), self._on_new_loader, self._on_begin)
         self.observer.modules.has_batches = lambda: any(use.batches for use in self.loaders.used)
         self.observer.end, self.observer.after_backward = self.leave, self._after_backward
         self._exit, self._process = os._exit, os.getpid()
@@ -109,8 +110,17 @@ class _Run:
         shareable, job = can_share(loader), self.job
         before = sum(use.site == site for use in self.loaders.used[:number])
         if job["is_parted"] and not self.ranks.is_used and shareable and trains(number, site, job["loaders"], before):
-            share(loader, WORLD_SIZE, RANK)
+            take_back = share(loader, WORLD_SIZE, RANK)
+            if site not in job["read_loaders"]:
+                self._guessed[number] = take_back
         return shareable
+
+    def _on_begin(self, number: int | None) -> None:
+        """Give a loader all its data back where an evaluation reads it first, and one rank never came to it."""
+        take_back = self._guessed.pop(number, None)
+        is_training = any(module.training for _, module in self.observer.modules.roots())
+        if take_back is not None and not (is_training and torch.is_grad_enabled()):
+            take_back()
 
     def _after_backward(self) -> None:
         self.loaders.trained()
@@ -329,6 +339,7 @@ def _figures(run: _Run) -> dict[str, Any]:
         "optimized": observer.modules.optimized_names(),
         "loaders": loaders.training(),
         "unshared_loaders": loaders.unshared,
+        "read_loaders": loaders.read_sites,
         "is_distributed": run.ranks.is_used,
         "has_ended": run.has_ended,
         "evaluations": observer.evaluations.count,
