@@ -118,9 +118,49 @@ def test_a_list_is_handed_on_as_it_is(tmp_path: Path) -> None:
     assert "        model=b,\n        optimizer=opts[1],\n" in after
 
 
-def test_optimizers_of_a_loop_over_modules_are_refused(tmp_path: Path) -> None:
-    text = body(LISTED).replace("opts = [", "opts = [torch.optim.Adam(n.parameters()) for n in (a, b)]\nunused = [")
-    assert blocked(tmp_path, text)[0][0] == Code.PLAIN_ENGINE
+EACH = {
+    "a list": ("[torch.optim.Adam(n.parameters()) for n in nets]", "for optimizer, n in zip(opts, nets)"),
+    "by index": (
+        "[torch.optim.Adam(nets[i].parameters()) for i in range(len(nets))]",
+        "for optimizer, i in zip(opts, range(len(nets)))",
+    ),
+    "a dict": (
+        "{i: torch.optim.Adam(n.parameters()) for i, n in enumerate(nets)}",
+        "for optimizer, (i, n) in zip(opts.values(), enumerate(nets))",
+    ),
+}
+ENSEMBLE = """
+    nets = [Net() for _ in range(2)]
+    opts = MADE
+    for x, y in DataLoader(data, batch_size=4):
+        for i in range(2):
+            opts[i].zero_grad()
+            F.mse_loss(nets[i](x), y).backward()
+            CLIP
+            opts[i].step()
+    """
+
+
+@pytest.mark.parametrize(("made", "clause"), EACH.values(), ids=EACH.keys())
+def test_each_optimizer_of_a_comprehension_has_an_engine(made: str, clause: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(ENSEMBLE.replace("MADE", made).replace("CLIP", "")))
+    assert f"        keep_gradients=True,\n    )\n    {clause}\n]\n" in after
+    assert "            optimizer=optimizer,\n" in after and "engine_of(opts[i]).step()" in after
+
+
+def test_clipping_averages_gradients_of_the_engine_that_its_loop_is_at(tmp_path: Path) -> None:
+    text = ENSEMBLE.replace("MADE", EACH["a list"][0])
+    clip = "nn.utils.clip_grad_norm_(nets[i].parameters(), 1.0)"
+    after = convert(tmp_path, body(text.replace("CLIP", clip)))
+    assert f"        engine_of(opts[i]).allreduce_gradients()\n        {clip}\n" in after
+    found = blocked(tmp_path, body(text.replace("CLIP", clip.replace("[i]", "[0]"))))
+    assert [code for code, _ in found] == [Code.PLAIN_CLIPPING]
+
+
+@pytest.mark.parametrize("over", ["(net for net in (a, b))", "iter(made)", "(made if a else [])"])
+def test_optimizers_of_a_comprehension_over_what_ends_are_refused(over: str, tmp_path: Path) -> None:
+    made = f"made = [a, b]\nopts = [torch.optim.Adam(n.parameters()) for n in {over}]\nunused = ["
+    assert blocked(tmp_path, body(LISTED).replace("opts = [", made))[0][0] == Code.PLAIN_ENGINE
 
 
 def test_without_the_runtime_nothing_leads_to_the_engine(tmp_path: Path) -> None:

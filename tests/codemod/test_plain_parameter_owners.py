@@ -139,10 +139,10 @@ def test_a_loader_without_a_batch_size_is_not_asked_for_it(options: str, size: s
     assert f'"train_micro_batch_size_per_gpu": {size},' in convert(tmp_path, body(text))
 
 
-def test_optimizers_of_a_comprehension_are_refused_by_name(tmp_path: Path) -> None:
+def test_optimizers_that_a_comprehension_chooses_modules_for_are_refused_by_name(tmp_path: Path) -> None:
     text = """
         models = [Net() for _ in range(3)]
-        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models if model.training]
         for x, y in DataLoader(data, batch_size=4):
             for i in range(3):
                 optimizers[i].zero_grad()

@@ -32,7 +32,9 @@ class EngineWriter:
 
     def _write(self, engine: PlannedEngine) -> None:
         site, file = engine.site, engine.site.file
-        text = "\n".join([*self._initialization(engine), *self._helpers(engine)])
+        text = "\n".join(
+            self._comprehension(engine) if site.clause else [*self._initialization(engine), *self._helpers(engine)]
+        )
         if isinstance(site.target, cst.Call):
             file.before(site.statement, f"{site.new_name} = {expression_text(site.target)}\n{text}")
             if not any(site.target is arg.value for _, arg, _ in self._plan.names.arguments.values()):
@@ -46,8 +48,10 @@ class EngineWriter:
         for attachment in self._plan.attachments:
             if attachment.site is not site:
                 continue
-            line = use_scaler(engine.name, attachment.scaler, file, self._plan, self._runtime)
-            line = f"if {attachment.condition}:\n    {line}" if attachment.condition else line
+            name = file.names.fresh("engine", "ds_engine") if site.clause else engine.name
+            line = use_scaler(name, attachment.scaler, file, self._plan, self._runtime)
+            line = f"for {name} in {engine.name}:\n    {line}" if site.clause else line
+            line = f"if {attachment.condition}:\n{indent(line, '    ')}" if attachment.condition else line
             file.after(attachment.statement, line)
             message = f"{engine.name} scales losses with {attachment.scaler}"
             self._converted(Code.PLAIN_PRECISION, file, attachment.statement, message)
@@ -69,6 +73,19 @@ class EngineWriter:
             *lines, f"{results} = {deepspeed}.initialize(", f"    model={module},", optimizer,
             *f"    config={config},".splitlines(), ")",
         ]  # fmt: skip
+
+    def _comprehension(self, engine: PlannedEngine) -> list[str]:
+        """Return the lines that make an engine for each optimizer of a comprehension."""
+        site, file = engine.site, engine.site.file
+        lines, config = self._config(engine, file)
+        match_torch = self._runtime.name(file, "match_torch")
+        initialized = [
+            f"{file.imports.module('deepspeed')}.initialize(", f"    model={self._module(site)},",
+            f"    optimizer={site.optimizer_name},", *f"    config={config},".splitlines(), ")[0],",
+        ]  # fmt: skip
+        options = [f"{option}," for option in self._options(engine)]
+        made = [f"{match_torch}(", *(f"    {line}" for line in (*initialized, *options)), ")", site.clause]
+        return [*lines, f"{engine.name} = [", *(f"    {line}" for line in made), "]"]
 
     def _module(self, site: Site) -> str:
         """Return the expression of the module that the engine holds."""
@@ -99,9 +116,13 @@ class EngineWriter:
         """Return the call that has the engine train as torch does."""
         if not self._plan.facts.options.runtime:
             return []
-        buffers = ", broadcast_buffers=True" if broadcasts_buffers(engine.site, self._plan.facts) else ""
-        gradients = ", keep_gradients=True" if self._plan.keeps_gradients else ""
-        return [f"{self._runtime.name(engine.site.file, 'match_torch')}({engine.name}{buffers}{gradients})"]
+        arguments = ", ".join([engine.name, *self._options(engine)])
+        return [f"{self._runtime.name(engine.site.file, 'match_torch')}({arguments})"]
+
+    def _options(self, engine: PlannedEngine) -> list[str]:
+        """Return how the engine trains, beside as torch does by default."""
+        buffers = ["broadcast_buffers=True"] if broadcasts_buffers(engine.site, self._plan.facts) else []
+        return [*buffers, *(["keep_gradients=True"] if self._plan.keeps_gradients else [])]
 
     def _declare_global(self, engine: PlannedEngine) -> None:
         """Make the engine global where the optimizer is, in a function that declares it."""

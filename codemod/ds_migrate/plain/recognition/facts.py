@@ -114,6 +114,7 @@ class Site:
         again: where other optimizers are bound to the variable later, in the place of this one. ``optimizers``, ``of``
             and ``makers`` are of all of them.
         is_changed: whether another optimizer takes its place while it trains, or it gets further groups.
+        clause: the loop that goes through the optimizers of a comprehension, of which each has an engine.
     """
 
     file: SourceFile
@@ -132,6 +133,7 @@ class Site:
     item: str = ""
     again: Sequence[Site] = ()
     is_changed: bool = False
+    clause: str = ""
 
     @property
     def all(self) -> tuple[Site, ...]:

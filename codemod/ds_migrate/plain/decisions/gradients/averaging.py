@@ -16,7 +16,7 @@ from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.passes.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Site, Step
-from ds_migrate.syntax.nodes import code, dotted, parameters, walk
+from ds_migrate.syntax.nodes import code, dotted, indices_of, parameters, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 LOOPS = (cst.For, cst.CompFor)
@@ -120,19 +120,19 @@ def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[A
     statement = _statement(place, plan)
     first = min(each[0].position for each in (own or after))
     chosen = own or [each for each in after if each[0].position == first]
-    names = {_engine(position, step, site, plan): None for position, step, site in chosen}
+    names = {_engine(place, position, step, site, plan): None for position, step, site in chosen}
     if statement is None or None in names:
         return []
     return [Averaging(place.file, statement, *name) for name in names if name is not None]
 
 
-def _engine(position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple[str, str] | None:
+def _engine(place: Place, position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple[str, str] | None:
     """Return the name of an engine, and that of the optimizer that leads to it where it has none."""
     if position.node is step.node:
         name = next(name for known, name in plan.steps if known is step)
         if name is not LOOKED_UP:
             return name, ""
-        if steps_one_optimizer(step):
+        if steps_one_optimizer(step) or _is_of_one_round(step, place):
             return name, code(step.owner)
     found = VisibleEngines(plan).find(position.function, position.file, site.optimizers)
     return None if found is None else (found, "")
@@ -161,6 +161,28 @@ def steps_one_optimizer(step: Step) -> bool:
     is_before = all(isinstance(node, cst.AssignTarget) and file.position(node) < step.position for node in bound)
     is_outside = not any(outer is loop for node in bound for outer in file.ancestors(node) for loop in around)
     return not bound or (first is not owner and len(bound) == 1 and is_before and is_outside)
+
+
+def _is_of_one_round(step: Step, place: Place) -> bool:
+    """Return whether a loop around both goes through optimizers, and the place names what the loop is at."""
+    owner, file = step.owner, step.file
+    index = next(indices_of(owner), None) if isinstance(owner, cst.Subscript) else owner
+    if not isinstance(index, cst.Name) or dotted(without_index(owner)) is None:
+        return False
+    loops = [loop for loop in _loops(step) if index.value in names_in(loop.target)][:1]
+    inner = [loop for loop in _loops(place) if not any(loop is outer for outer in _loops(step))]
+    if not loops or not any(loops[0] is loop for loop in _loops(place)):
+        return False
+    below = file.nodes(cst.AssignTarget, cst.For, cst.CompFor, below=loops[0].body)
+    named = {
+        n.value for part in (place.node, *(loop.iter for loop in inner)) for n in walk(part) if isinstance(n, cst.Name)
+    }
+    is_bound_again = any(index.value in names_in(node.target) for node in below)
+    return not is_bound_again and not named.isdisjoint(names_in(loops[0].target))
+
+
+def _loops(place: Place) -> list[cst.For]:
+    return [outer for outer in place.file.ancestors(place.node) if isinstance(outer, cst.For)]
 
 
 def _statement(place: Place, plan: ProgramPlan) -> cst.BaseStatement | None:

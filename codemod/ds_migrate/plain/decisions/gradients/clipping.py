@@ -92,7 +92,8 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
     else:
         is_all = _is_given_together(plan, clip, step)
     norms: dict[Site, str] = {}
-    for site in sites if is_all and not any(site.is_partial or site.is_changed for site in sites) else ():
+    is_all &= not any(site.is_partial or site.is_changed or site.clause for site in sites)
+    for site in sites if is_all else ():
         norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow, plan.facts.callers)
         if norm is None:
             return {}

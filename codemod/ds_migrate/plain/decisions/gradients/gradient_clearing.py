@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.gradients.gradient_paths import GradientPaths, follow_gradients
-from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
@@ -53,7 +53,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         for step in path.stepped_again
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
-    may_be_several = bool(plan.names.in_modules)  # modules of one class, of which each has an optimizer
+    may_be_several = _may_be_several(plan)
     is_kept = bool(used_again) or plan.overlaps or may_be_several
     plan = replace(plan, keeps_gradients=is_kept, notes=(*plan.notes, *notes))
     if used_again:
@@ -74,6 +74,16 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
     cleared = [zero for zero in cleared if zero.file in own and not zero.is_loop]
     removed = [zero for zero in cleared if plan.is_managed or _follows_step(zero, plan)]
     return replace(plan, removed=(*plan.removed, *removed))
+
+
+def _may_be_several(plan: ProgramPlan) -> bool:
+    """Return whether one call may make several optimizers, whose gradients are followed as those of one."""
+    is_looked_up = any(name is LOOKED_UP for _, name in plan.steps)
+    return bool(plan.names.in_modules) or any(
+        is_looked_up and plan.facts.callers.may_make_several(value, plan.facts.flow)
+        for site in plan.facts.sites
+        for value in site.optimizers
+    )
 
 
 def _clears(zero: ZeroGrad, site: Site) -> bool:

@@ -102,7 +102,7 @@ class EngineNames:
         self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
         for site in sites:
             name = self._name(site, sites)
-            if site.variable in self.in_modules:
+            if site.variable in self.in_modules or site.clause:
                 self.at_site |= dict.fromkeys(site.all, name)
                 continue
             if isinstance(site.target, cst.Attribute):
@@ -125,6 +125,8 @@ class EngineNames:
         wish = "engine" if len(sites) == 1 else f"{last_word(held[site])}_engine"
         if len(set(held.values())) < len(sites):  # several optimizers hold the same
             wish = named_like(last_part(site.optimizer_name))
+        if site.clause:
+            return site.file.names.fresh(f"{wish}s", f"ds_{wish}s")
         if isinstance(site.target, cst.Attribute) and site.variable not in self.in_modules:
             wish = next(name for name in numbered(wish) if name not in site.file.names.taken)
             return self._free_attribute(site.variable, wish, site.file)

@@ -56,13 +56,8 @@ class VisibleEngines:
         """Yield the attributes that are containers of optimizers, with the sites of wanted ones in them."""
         for site in self._names.at_site:
             variable = self._flow.variable(site.target, site.file)
-            if (
-                site.variable not in self._names.in_modules
-                and site.item
-                and isinstance(site.target, cst.Attribute)
-                and variable
-                and site.optimizers <= wanted
-            ):
+            has_name = bool(site.item) and not site.clause and site.variable not in self._names.in_modules
+            if has_name and isinstance(site.target, cst.Attribute) and variable and site.optimizers <= wanted:
                 yield variable, site
 
     def _holds(self, variable: Variable, wanted: Values) -> bool:

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.recognition.creation.comprehensions import clause_of
 from ds_migrate.plain.recognition.creation.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.syntax.nodes import dotted, last_name, targets
@@ -26,6 +27,7 @@ class Bound:
 
     Attributes:
         call_statement: the statement of the call, where another one binds what it returned.
+        clause: the loop that goes through all optimizers of a comprehension.
     """
 
     file: SourceFile
@@ -36,6 +38,7 @@ class Bound:
     new_name: str = ""
     item: Item | None = None
     call_statement: cst.BaseStatement | None = None
+    clause: str = ""
 
 
 class UnboundError(Exception):
@@ -82,7 +85,12 @@ def bindings_of(
         yield Bound(file, node, file.statement(node), maker, value, name)
         return
     if isinstance(around, cst.BaseComp):
-        raise UnboundError("a comprehension makes one for each of several modules", file, node)
+        repeated = clause_of(around, file, flow) if item is None else None
+        if repeated is None:
+            raise UnboundError("a comprehension makes one for each of several modules", file, node)
+        made_for, clause = repeated
+        yield Bound(file, made_for.container, file.statement(node), maker, value, item=made_for, clause=clause)
+        return
     found = _assigned(around, inner, file)
     if len(found) != 1:
         raise UnboundError("it is not assigned to one name", file, node)

@@ -171,6 +171,7 @@ def _site(
     return Site(
         file, function, first.target, variable, last, calls, optimizers, tuple(texts), values, is_partial, parts,
         tuple(tensors), first.new_name, first.item.text if first.item is not None else "", is_changed=bool(later),
+        clause=first.clause,
     )  # fmt: skip
 
 

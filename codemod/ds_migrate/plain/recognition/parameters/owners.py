@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
 from ds_migrate.plain.recognition.parameters.parameter_filters import Filters
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, indices_of, targets, without_index
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -75,13 +75,20 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
     known = of_kind(values, *_MODULES)
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
-    if not known or (dotted(module) is None and item_at(module, file, flow) is None):
+    is_named = dotted(module) is not None or item_at(module, file, flow) is not None or _is_indexed(module)
+    if not known or not is_named:
         raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", (module, file))
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:
         owners.has_wholes = True
     else:
         owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
+
+
+def _is_indexed(node: cst.BaseExpression) -> bool:
+    """Return whether a node is an item by a name, as ``models[i]``."""
+    indices = list(indices_of(node)) if isinstance(node, cst.Subscript) else []
+    return len(indices) == 1 and isinstance(indices[0], cst.Name) and dotted(without_index(node)) is not None
 
 
 def passed_for(

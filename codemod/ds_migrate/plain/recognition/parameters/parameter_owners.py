@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
 from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
@@ -234,6 +235,9 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
 
 def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
     """Return whether a name is one module after another of a loop that the optimizer is made behind."""
+    comprehensions = [outer for outer in owners.around if isinstance(outer, cst.BaseComp)]
+    if any(name.value in names_in(outer.for_in.target) for outer in comprehensions):
+        return False  # an optimizer is made for each
     return any(
         name.value == dotted(part)
         for loop in flow.scopes(file).nodes(name, cst.For)
