@@ -311,3 +311,29 @@ def test_a_schedule_that_is_registered_by_name_steps_as_it_is(tmp_path: Path) ->
     report = run(tmp_path, train=body(text))
     assert not list(report.findings(Severity.REVIEW))
     assert b"self.schedules[name].step()" in (report.files[0].after or b"")
+
+
+BY_NAME = """
+    nets = {"a": Net(), "b": nn.Linear(4, 1)}
+    opts = {}
+    for name in nets.keys():
+        opts[name] = torch.optim.Adam(nets[name].parameters())
+    for x, y in DataLoader(data, batch_size=4):
+        for opt in opts.values():
+            opt.zero_grad()
+        F.mse_loss(nets["a"](x) + nets["b"](x), y).backward()
+        STEP
+    """
+
+
+@pytest.mark.parametrize(
+    ("step", "after"),
+    [
+        ('opts["a"].step()', '    engine_of(opts["a"]).step()\n'),
+        ("[opt.step() for opt in opts.values()]", "[engine_of(opt).step() for opt in opts.values()]\n"),
+    ],
+)
+def test_an_optimizer_that_a_dict_holds_by_a_variable_key_has_an_engine(step: str, after: str, tmp_path: Path) -> None:
+    text = convert(tmp_path, body(BY_NAME.replace("STEP", step)))
+    assert "    engine, *_ = deepspeed.initialize(\n        model=nets[name],\n        optimizer=opts[name],\n" in text
+    assert text.endswith(after)

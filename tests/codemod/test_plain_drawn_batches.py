@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, convert, run
+from plain_loops import HEADER, body, convert, run
 
 LOADERS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -38,9 +38,9 @@ def divided(folder: Path, before: str = "", inside: str = "pass", more: str = ""
     loop = LOADERS + LOOP.format(before=before, inside=inside.replace("\n", "\n    "), more=more, after=after)
     in_function = "def main():\n" + textwrap.indent(loop, "    ") + "main()\n"
     texts = []
-    for name, body in (("module", loop), ("function", in_function)):
+    for name, code in (("module", loop), ("function", in_function)):
         (folder / name).mkdir()
-        texts.append(convert(folder / name, HEADER + body))
+        texts.append(convert(folder / name, HEADER + code))
     found = [{n for n in ("loader", "other") if f"{n} = shard(DataLoader(" in text} for text in texts]
     assert found[0] == found[1]
     return found[0]
@@ -434,3 +434,41 @@ def test_a_loader_of_all_data_is_divided_although_each_round_makes_it(tmp_path: 
         optimizer.step()
     """
     assert "shard(DataLoader(" in convert(tmp_path, HEADER + textwrap.dedent(text))
+
+
+VALIDATED = """
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    other = DataLoader(data, batch_size=4)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+    class Kept:
+        pass
+
+
+    def validate():
+        model.eval()
+        batches = iter(other)
+        for _ in range(len(other)):
+            batch = next(batches)
+            a, b = batch
+            Kept.loss = LOSS
+        model.train()
+
+
+    batches = iter(loader)
+    for step in range(20):
+        x, y = next(batches)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        validate()
+    """
+
+
+@pytest.mark.parametrize(("kept", "is_whole"), [("1", True), ("F.mse_loss(model(a), b)", False)])
+def test_batches_that_a_function_draws_to_evaluate_stay_whole(kept: str, is_whole: bool, tmp_path: Path) -> None:
+    text = convert(tmp_path, body(VALIDATED.replace("LOSS", kept)))
+    assert "\nloader = shard(DataLoader(" in text
+    assert ("\nother = DataLoader(" in text) is is_whole

@@ -24,6 +24,7 @@ _KEPT_BY_NAME = (
     Kind.CLASS,
     Kind.FUNCTION,
     Kind.MODULE,
+    Kind.OPTIMIZER,
 )  # in an item whose key is a variable
 _PUTS = {"extend": 1, "update": 1, "insert": 2, "setdefault": 2}  # number of arguments
 

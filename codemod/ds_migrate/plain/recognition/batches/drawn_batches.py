@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.recognition.batches.evaluated_batches import only_evaluates
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -38,7 +39,7 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
     calls = file.nodes(cst.Call, below=function or file.module)
     here = [call for call in calls if function is not None or file.function(call) is None]
     found_by = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
-    draws = [(call, found) for call, found in found_by if not _is_shown(call, file)]
+    draws = [one for one in found_by if not _is_shown(one[0], file) and not only_evaluates(one[0], file, flow)]
     if not draws:
         return
     used = _names_behind(node, file, facts)

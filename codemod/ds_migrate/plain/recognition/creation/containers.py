@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.containers.container_items import appended, item_
 from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -40,7 +40,8 @@ def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None
     if isinstance(around, cst.DictElement) and isinstance(around.key, cst.SimpleString):
         return _of_display(file.parent(around), around.key.value, item_name(around.key), file)
     if isinstance(around, cst.Assign) and len(around.targets) == 1:
-        return item_at(around.targets[0].target, file, flow)
+        target = around.targets[0].target
+        return item_at(target, file, flow) or _item_by_name(target, file, flow)
     call = file.parent(around) if isinstance(around, cst.Arg) else None
     if isinstance(around, cst.Arg) and around.keyword is not None and is_mapping_call(call):
         key = around.keyword.value
@@ -63,6 +64,17 @@ def item_at(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
         return None
     assert isinstance(container, (cst.Name, cst.Attribute))
     return Item(container, expression_text(node), (next(iter(held)).key, item_name(index)))
+
+
+def _item_by_name(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
+    """Return the item that ``container[name]`` sets; None for anything else."""
+    index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+    if not isinstance(node, cst.Subscript) or not isinstance(index, cst.Index) or dotted(index.value) is None:
+        return None
+    held = of_kind(flow.values(node.value, file), Kind.MAPPING)
+    if len(held) != 1 or not isinstance(node.value, (cst.Name, cst.Attribute)) or dotted(node.value) is None:
+        return None
+    return Item(node.value, code(node), (next(iter(held)).key, appended(node)))
 
 
 def _of_display(display: cst.CSTNode | None, index: str, name: str, file: SourceFile) -> Item | None:

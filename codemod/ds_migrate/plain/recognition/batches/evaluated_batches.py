@@ -1,0 +1,66 @@
+"""Batches that a function draws to evaluate a model on them, and keeps none of."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.torch_names import NO_GRAD
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+
+def only_evaluates(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call, whose result nothing takes, runs a function that evaluates and keeps no batch."""
+    called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+    if not called or not isinstance(file.parent(call), cst.Expr):
+        return False
+    for value in called:
+        within, function = flow.file(value), flow.node(value)
+        if not isinstance(function, cst.FunctionDef) or not _evaluates(function, within, flow):
+            return False
+        if _keeps_batches(function, within):
+            return False
+    return True
+
+
+def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a function sets a module to ``eval()``, or computes without gradients."""
+    calls = file.nodes(cst.Call, below=function)
+    return any(
+        (isinstance(call.func, cst.Attribute) and call.func.attr.value == "eval" and not call.args)
+        or flow.is_call_of(call, file, NO_GRAD)
+        for call in calls
+    )
+
+
+def _keeps_batches(function: cst.FunctionDef, file: SourceFile) -> bool:
+    """Return whether a function assigns a batch that it draws, or what it makes of that, to more than local names."""
+    lines = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=function)
+    drawn: set[str] = set()
+    while True:
+        bound = [
+            target for line in lines if line.value is not None and _is_of(line.value, drawn) for target in targets(line)
+        ]
+        if any(isinstance(part, (cst.Attribute, cst.Subscript)) for target in bound for part in _elements(target)):
+            return True
+        names = {name for target in bound for name in names_in(target)}
+        if names <= drawn:
+            break
+        drawn |= names
+    kept = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal, below=function) for item in node.names}
+    return bool(kept & drawn)
+
+
+def _is_of(value: cst.BaseExpression, names: set[str]) -> bool:
+    return any(
+        (isinstance(node, cst.Call) and dotted(node.func) == "next")
+        or (isinstance(node, cst.Name) and node.value in names)
+        for node in walk(value)
+    )
+
+
+def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return [element.value for element in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]
