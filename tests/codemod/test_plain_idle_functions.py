@@ -111,3 +111,14 @@ def test_a_script_that_starts_the_training_of_another_file_prints_on_rank_0(star
     (changed,) = [file.after for file in report.files if file.path.name == "main.py"]
     assert changed is not None
     assert "if is_main_rank():\n    print('begun')" in changed.decode()
+
+
+def test_a_test_that_calls_a_training_function_gives_it_an_engine(tmp_path: Path) -> None:
+    train = body(SUM).replace("GROUP", "pass") + "\n\nif __name__ == '__main__':\n    main()\n"
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+    test = f"from train import *\n\n\ndef test_it_learns():\n    model = Net()\n    {made}\n"
+    test += "    assert train(model, DataLoader(data, batch_size=4), optimizer) < 1\n"
+    report = run(tmp_path, train=train, test_train=test)
+    (changed,) = [file.after for file in report.files if file.path.name == "test_train.py"]
+    assert changed is not None
+    assert ", engine) < 1" in changed.decode()

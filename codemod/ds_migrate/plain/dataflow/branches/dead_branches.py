@@ -33,9 +33,14 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
     return False
 
 
+def is_test_file(file: SourceFile) -> bool:
+    """Return whether pytest collects the tests of a file, by its name."""
+    return _TEST_FILE.fullmatch(file.path.name) is not None
+
+
 def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:
     """Return whether a node is in a function that only a test runner calls, by the names that pytest looks for."""
-    if _TEST_FILE.fullmatch(file.path.name) is None:
+    if not is_test_file(file):
         return False
     functions = [outer for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef)]
     return bool(functions) and functions[-1].name.value.startswith("test_") and not callers.of(functions[-1])
