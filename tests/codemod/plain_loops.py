@@ -43,6 +43,19 @@ for x, y in loader:
     optimizer.step()
 """
 
+GIVEN_TRAINER = """
+    class Trainer:
+        def __init__(self, model, optimizer):
+            self.model = model
+            self.optimizer = optimizer
+
+        def fit(self, loader):
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+    """
+
 OPTIONAL_SCALER = """
     def train(model, loader, optimizer, scaler=None):
         for x, y in loader:

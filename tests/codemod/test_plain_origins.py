@@ -6,20 +6,8 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert
+from plain_loops import GIVEN_TRAINER, blocked, body, convert
 
-LIBRARY = """
-    class Trainer:
-        def __init__(self, model, optimizer):
-            self.model = model
-            self.optimizer = optimizer
-
-        def fit(self, loader):
-            for x, y in loader:
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
-    """
 OUTSIDE = "the optimizer of self.optimizer.step() comes from outside of these files: it is the argument optimizer of "
 CDO = "cannot determine which optimizer self.optimizer.step() moves: "
 
@@ -67,7 +55,7 @@ CDO = "cannot determine which optimizer self.optimizer.step() moves: "
     ],
 )
 def test_the_reason_names_the_argument_and_its_function(more: str, reason: str, tmp_path: Path) -> None:
-    assert blocked(tmp_path, body(LIBRARY + more)) == [(Code.PLAIN_UNTRACED, reason)]
+    assert blocked(tmp_path, body(GIVEN_TRAINER + more)) == [(Code.PLAIN_UNTRACED, reason)]
 
 
 def test_a_call_through_an_unknown_object_is_followed_to_its_argument(tmp_path: Path) -> None:
@@ -92,7 +80,7 @@ def test_a_call_through_an_unknown_object_is_followed_to_its_argument(tmp_path: 
 
 
 def test_the_reason_names_the_argument_that_is_the_model(tmp_path: Path) -> None:
-    text = LIBRARY.replace("model, optimizer)", "model)").replace(
+    text = GIVEN_TRAINER.replace("model, optimizer)", "model)").replace(
         "= optimizer", "= torch.optim.SGD(self.model.parameters(), lr=0.1)"
     )
     assert blocked(tmp_path, body(text)) == [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, body, convert, run
+from plain_loops import GIVEN_TRAINER, HEADER, LOOP, blocked, body, convert, run
 
 TWO = """
     first, second = nn.Linear(4, 4), nn.Linear(4, 1)
@@ -293,18 +293,6 @@ def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_refused_wher
         def make(parameters):
             return torch.optim.Adam((p for p in parameters if p.requires_grad), lr=0.1)
         """
-    training = """
-        class Trainer:
-            def __init__(self, model, optimizer):
-                self.model = model
-                self.optimizer = optimizer
-
-            def fit(self, loader):
-                for x, y in loader:
-                    self.optimizer.zero_grad()
-                    F.mse_loss(self.model(x), y).backward()
-                    self.optimizer.step()
-        """
     main = """
         from making import make
         from training import Trainer
@@ -319,7 +307,7 @@ def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_refused_wher
         layers, optimizer = build()
         Trainer(layers[0], optimizer).fit(DataLoader(data, batch_size=4))
         """
-    report = run(tmp_path, making=textwrap.dedent(making), training=body(training), train=body(main))
+    report = run(tmp_path, making=textwrap.dedent(making), training=body(GIVEN_TRAINER), train=body(main))
     assert Code.PLAIN_ENGINE in [finding.code for _, finding in report.findings(Severity.BLOCKED)]
 
 
