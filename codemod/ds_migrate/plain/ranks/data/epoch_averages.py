@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -24,8 +24,11 @@ Makers = list[tuple[SourceFile, cst.Call]]
 class EpochAverages:
     """Divisions of a sum over a rank's share by a number that is made of the length of the data set."""
 
-    def __init__(self, makers: Makers, counted: set[int], flow: Flow, callers: Callers) -> None:
+    def __init__(
+        self, makers: Makers, of_ranks: Collection[int], counted: set[int], flow: Flow, callers: Callers
+    ) -> None:
         self._flow = flow
+        self._of_ranks = of_ranks
         self._makers = makers
         self._fixed = FixedNumbers(flow, callers, _data_sets)
         self._sums = EpochSums({id(maker) for _, maker in makers}, flow)
@@ -63,7 +66,7 @@ class EpochAverages:
         """Return the loader of which a number is the length of the data set."""
         is_length = isinstance(count, cst.Call) and dotted(count.func) == "len" and len(count.args) == 1
         data = count.args[0].value if isinstance(count, cst.Call) and is_length else None
-        return loader_of(data, file, self._makers, self._flow) if data is not None else None
+        return loader_of(data, file, self._makers, self._flow, self._of_ranks) if data is not None else None
 
 
 def _of_fixed_number(node: cst.CSTNode, file: SourceFile) -> Note:

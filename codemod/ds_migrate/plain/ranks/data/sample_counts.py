@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import libcst as cst
 
@@ -19,7 +19,12 @@ Makers = Iterable[tuple[SourceFile, cst.Call]]
 
 
 def count_own_samples(
-    makers: Makers, files: list[SourceFile], flow: Flow, runtime: RuntimeNames, converted: Converted
+    makers: Makers,
+    of_ranks: Collection[int],
+    files: list[SourceFile],
+    flow: Flow,
+    runtime: RuntimeNames,
+    converted: Converted,
 ) -> set[int]:
     """Count a rank's own samples where sums over them are divided, or progress is reported; return where, by identity.
 
@@ -27,13 +32,14 @@ def count_own_samples(
 
     Args:
         makers: the calls that make the loaders of which each rank has a share.
+        of_ranks: those that make loaders where the program starts ranks itself, by identity.
     """
     known, counted = list(makers), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
             if dotted(call.func) != "len" or len(call.args) != 1 or not _is_of_an_epoch(call, file, flow):
                 continue
-            loader = loader_of(call.args[0].value, file, known, flow)
+            loader = loader_of(call.args[0].value, file, known, flow, of_ranks)
             if loader is not None:
                 file.replace(call, f"{runtime.name(file, 'count_samples')}({loader})")
                 counted.add(id(call))
@@ -41,12 +47,18 @@ def count_own_samples(
     return counted
 
 
-def loader_of(data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow) -> str | None:
-    """Return the expression of the loader whose data set an expression is: ``loader.dataset``, or a name beside it."""
+def loader_of(
+    data: cst.BaseExpression, file: SourceFile, makers: Makers, flow: Flow, of_ranks: Collection[int]
+) -> str | None:
+    """Return the expression of the loader whose data set an expression is: ``loader.dataset``, or a name beside it.
+
+    None where it may be a loader of a program that starts ranks itself.
+    """
     nodes = {id(maker) for _, maker in makers}
     if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
         held = of_kind(flow.values(data.value, file), Kind.LOADER)
-        return code(data.value) if any(id(flow.node(value)) in nodes for value in held) else None
+        made = {id(flow.node(value)) for value in held}
+        return code(data.value) if made & nodes and made.isdisjoint(of_ranks) else None
     if not isinstance(data, cst.Name):
         return None
     variable = flow.variable(data, file)

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -50,6 +51,15 @@ def _calls_that_start(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
     return [(file, call) for file in files for call in file.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]
 
 
+def runs_alone(file: SourceFile, flow: Flow) -> bool:
+    """Return whether nothing that may run with a file starts ranks: another script of the program may."""
+    if not is_called(INIT, flow):
+        return True
+    calls = flow.once("calls that start ranks", lambda: _calls_that_start(flow))
+    beside = set(map(id, files_beside([file], flow)))
+    return bool(calls) and not any(id(at) in beside for at, _ in calls)
+
+
 def share_data(
     plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
 ) -> None:
@@ -80,21 +90,25 @@ def share_data(
     divided = [(f, m) for f, m in makers if divides_itself(m, f, plan.facts.flow)]
     if not is_of_one_process:
         makers = [maker for maker in makers if maker not in divided]
-        if wrapped_modules(plan.facts) and not divides_data(plan.facts.flow):
-            for file, maker in makers:
-                message = "no sampler divides this loader: each rank trains on all its data, as it did before"
-                keep = "leave it so for the same numbers, or give it a DistributedSampler"
-                review(Note(Code.PLAIN_SAMPLER, file, maker, message, keep))
-            return
+    alone = [(file, maker) for file, maker in makers if runs_alone(file, plan.facts.flow)]
+    if not is_of_one_process and wrapped_modules(plan.facts) and not divides_data(plan.facts.flow):
+        for file, maker in makers:
+            if (file, maker) in alone:
+                continue
+            message = "no sampler divides this loader: each rank trains on all its data, as it did before"
+            keep = "leave it so for the same numbers, or give it a DistributedSampler"
+            review(Note(Code.PLAIN_SAMPLER, file, maker, message, keep))
+        makers = alone
     for file, maker in divided if is_of_one_process else ():
         message = "this data is selected by the rank, and shard() divides it once more"
         review(Note(Code.PLAIN_SAMPLER, file, maker, message, "give the loader all data, or leave out shard()"))
-    if is_of_one_process:
-        counted = count_own_samples(makers, files, plan.facts.flow, runtime, converted)
-        averages = EpochAverages(makers, counted, plan.facts.flow, plan.facts.callers).divide_by_share(
-            files, runtime, converted
-        )
-        for note in (*averages, *counted_draws(makers, plan.facts.flow), *counted_batches(makers, plan.facts.flow)):
+    if alone:
+        flow = plan.facts.flow
+        of_ranks = {id(m) for f, m in training_loaders(steps, plan.facts) if not runs_alone(f, flow)}
+        counted = count_own_samples(alone, of_ranks, files, flow, runtime, converted)
+        averages = EpochAverages(alone, of_ranks, counted, flow, plan.facts.callers)
+        notes = averages.divide_by_share(files, runtime, converted)
+        for note in (*notes, *counted_draws(alone, flow), *counted_batches(alone, flow)):
             review(note)
     mixed = {
         v.key

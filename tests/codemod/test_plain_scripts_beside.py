@@ -1,0 +1,56 @@
+"""Scripts of a program that share a loop, of which one starts ranks and the other does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ds_migrate.findings import Severity
+from plain_loops import body, run
+
+TRAINER = """\
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer):
+    total = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * len(x)
+    return AVERAGE
+"""
+ALONE = """
+    from trainer import train
+
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    total = train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1))
+    mean = total / len(data)
+    """
+RANKS = """
+    import torch.distributed as dist
+    from trainer import train
+
+    dist.init_process_group("gloo")
+    sampler = torch.utils.data.DistributedSampler(data)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    model = DDP(Net())
+    total = train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1))
+    mean = total / len(data)
+    """
+
+
+def test_a_script_beside_one_that_starts_ranks_averages_over_its_share(tmp_path: Path) -> None:
+    report = run(tmp_path, trainer=TRAINER.replace("AVERAGE", "total"), alone=body(ALONE), ranks=body(RANKS))
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert "mean = total / count_samples(loader)" in after["alone.py"] and "shard(DataLoader(" in after["alone.py"]
+    assert "mean = total / len(data)" in after["ranks.py"] and "shard(" not in after["ranks.py"]
+
+
+def test_an_average_over_a_share_or_what_ranks_have_drawn_is_for_review(tmp_path: Path) -> None:
+    trainer = TRAINER.replace("AVERAGE", "total / len(loader.dataset)")
+    report = run(tmp_path, trainer=trainer, alone=body(ALONE), ranks=body(RANKS))
+    (found,) = [f for file, f in report.findings(Severity.REVIEW) if file.path.name == "trainer.py"]
+    assert found.message == "this divides the sum over a rank's share by a number that counts all data"
