@@ -432,3 +432,40 @@ def test_parameters_of_a_class_that_keeps_no_module_of_them_are_refused(tmp_path
     method = "def parameters(self):\n            net = self.net\n            return net.parameters()"
     ((code, message),) = blocked(tmp_path, body(CONTROLLER.format(method=method)))
     assert code == Code.PLAIN_ENGINE and "cannot determine the modules whose parameters the optimizer holds" in message
+
+
+SEVERAL = """
+    class Trainer:
+        def __init__(self, pose, shared):
+            self.models = {"depth": Net()}
+            self.parameters = list(self.models["depth"].parameters())
+            if pose:
+                self.pose = Net()
+                self.parameters += list(self.pose.parameters())
+                if not shared:
+                    self.models["mask"] = Net()
+                    self.parameters += list(self.models["mask"].parameters())
+            if shared:
+                self.head = Net()
+            else:
+                self.head = nn.Linear(4, 1)
+            self.parameters += list(self.head.parameters())
+            self.optimizer = torch.optim.SGD(self.parameters, lr=0.1)
+
+        def fit(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.head(x), y).backward()
+                self.optimizer.step()
+
+
+    Trainer(False, False).fit()
+    """
+
+
+def test_a_module_that_a_condition_makes_is_in_the_engine_where_it_is_there(tmp_path: Path) -> None:
+    text = convert(tmp_path, body(SEVERAL))
+    modules = " ".join(text.partition("ModuleList(")[2].partition("optimizer=")[0].split())
+    assert '*([self.pose] if hasattr(self, "pose") else [])' in modules
+    assert '*([self.models["mask"]] if "mask" in self.models else [])' in modules
+    assert "self.head" in modules and 'hasattr(self, "head")' not in modules and '"depth" in' not in modules

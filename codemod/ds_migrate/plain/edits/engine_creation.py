@@ -11,6 +11,7 @@ from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.engine_config import dict_lines, divide
+from ds_migrate.plain.edits.optional_modules import listed
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
@@ -94,7 +95,8 @@ class EngineWriter:
             named = [f", {name}={module}" for name, module in _keywords(modules)]
             return f"{self._runtime.name(site.file, 'EngineModule')}({site.optimizer_name}{''.join(named)})"
         if len(modules) > 1:
-            return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{', '.join(modules)}])"
+            there = ", ".join(listed(module, site.statement, site.file) for module in modules)
+            return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{there}])"
         return modules[0]
 
     def _config(self, engine: PlannedEngine, file: SourceFile) -> tuple[list[str], str]:

@@ -1,0 +1,70 @@
+"""Modules that a program makes under a condition: an engine holds them where they are there."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.syntax.nodes import code, dotted, targets
+from ds_migrate.syntax.source import SourceFile
+
+
+def listed(module: str, statement: cst.BaseStatement, file: SourceFile) -> str:
+    """Return a module as an element of a list behind a statement, with a test where it may be missing."""
+    node = cst.parse_expression(module)
+    test = _test_of(node)
+    if test is None or not _may_be_missing(module, statement, file):
+        return module
+    return f"*([{module}] if {test} else [])"
+
+
+def _test_of(node: cst.BaseExpression) -> str | None:
+    """Return a test whether an attribute or an item with a literal key is there; None for other expressions."""
+    if isinstance(node, cst.Attribute) and dotted(node) is not None:
+        return f'hasattr({code(node.value)}, "{node.attr.value}")'
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and dotted(node.value) is not None:
+        index = node.slice[0].slice
+        if isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString):
+            return f"{code(index.value)} in {code(node.value)}"
+    return None
+
+
+def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile) -> bool:
+    """Return whether the function of a statement sets an expression, but not on each way to the statement."""
+    function = file.function(statement)
+    lines = file.nodes(cst.Assign, cst.AnnAssign, below=function or file.module)
+    if not any(file.function(line) is function and _sets(line, module) for line in lines):
+        return False
+    inner: cst.CSTNode = statement
+    for outer in (statement, *file.ancestors(statement)):
+        block = getattr(outer, "body", ())
+        if isinstance(block, (list, tuple)) and inner is not outer:
+            before = block[: next((i for i, each in enumerate(block) if each is inner), 0)]
+            if any(_always_sets(each, module) for each in [*before, inner]):
+                return False
+        if outer is function:
+            break
+        inner = outer
+    return True
+
+
+def _always_sets(node: cst.CSTNode, module: str) -> bool:
+    """Return whether a statement, or a block, sets an expression whichever way it takes."""
+    if isinstance(node, (cst.Assign, cst.AnnAssign)):
+        return _sets(node, module)
+    if isinstance(node, cst.If):
+        return node.orelse is not None and _always_sets(node.body, module) and _always_sets(node.orelse, module)
+    if isinstance(node, (cst.Else, cst.With, cst.Try)):
+        return _always_sets(node.body, module)
+    if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.IndentedBlock)):
+        return any(_always_sets(each, module) for each in node.body)
+    return False
+
+
+def _sets(line: cst.Assign | cst.AnnAssign, module: str) -> bool:
+    return any(_same(target, module) for target in targets(line))
+
+
+def _same(target: cst.CSTNode, module: str) -> bool:
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return any(_same(element.value, module) for element in target.elements)
+    return code(target).replace("'", '"') == module.replace("'", '"')
