@@ -659,3 +659,21 @@ def test_a_scaler_of_a_branch_is_the_engines_in_that_branch(tmp_path: Path, is_b
     text = text.replace("loader = " if is_before else "for x, y", scaler + ("loader = " if is_before else "for x, y"))
     after = convert(tmp_path, text)
     assert "if args.amp:\n" in after and "    use_scaler(engine, scaler)\n" in after
+
+
+@pytest.mark.parametrize("written", ["torch.optim.Optimizer", "torch.optim.SGD | None"])
+def test_the_annotation_of_a_parameter_names_the_engine_that_it_takes(written: str, tmp_path: Path) -> None:
+    text = f"""
+    def train(model, loader, optimizer: {written}) -> None:
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    model = Net()
+    train(model, DataLoader(data, batch_size=4), torch.optim.SGD(model.parameters(), lr=0.1))
+    """
+    optional = " | None" if "None" in written else ""
+    converted = convert(tmp_path, body(text))
+    assert f"def train(model, loader, engine: deepspeed.DeepSpeedEngine{optional}) -> None:" in converted

@@ -11,6 +11,7 @@ from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.source import SourceFile
 
 
 def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
@@ -24,6 +25,7 @@ def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
         for param in parameters(passed.function):
             if param.name.value == passed.parameter:
                 passed.file.change(param, _renamed(passed.name))
+                _annotate(param, passed.file)
         converted(
             Code.PLAIN_ENGINE, passed.file, passed.function,
             f"{passed.function.name.value}() takes the engine in the place of {passed.parameter}",
@@ -56,6 +58,15 @@ def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
             file.replace(node, f"{name}.optimizer if {name} is not None else None")
         else:
             file.replace(node, f"{name}.optimizer")
+
+
+def _annotate(param: cst.Param, file: SourceFile) -> None:
+    """Let the annotation of a parameter that takes an engine say so, where it names a class of optimizers."""
+    given = param.annotation.annotation if param.annotation is not None else None
+    named = file.nodes(cst.Name, cst.Attribute, below=given) if given is not None else []
+    for node in named:
+        if (file.names.qualified(node) or "").startswith("torch.optim."):
+            file.replace(node, f"{file.imports.module('deepspeed')}.DeepSpeedEngine")
 
 
 def _renamed(name: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
