@@ -174,3 +174,18 @@ def test_a_method_that_is_called_on_what_it_has_returned_is_followed_to_an_end(t
             optimizer.step()
         """
     assert "engine.step()" in convert(tmp_path, body(text))
+
+
+def test_functions_whose_results_wrap_their_own_arguments_are_read_to_the_end(tmp_path: Path) -> None:
+    wrapping = """
+        def first(x):
+            return second(x).join(x)
+
+
+        def second(x):
+            return first(x).join(x)
+
+
+        first(1)
+        """
+    assert "engine.step()" in convert(tmp_path, body(wrapping) + LOOP)

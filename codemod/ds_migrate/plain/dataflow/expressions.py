@@ -57,7 +57,7 @@ class Expressions:
         self.has_settled = False
         self._known: dict[tuple[int, int], tuple[cst.CSTNode, Values]] = {}  # with the nodes, which keeps their ids
         self.registries: Registries | None = None
-        self._open: set[Factory] = set()  # that are being looked into, and may call themselves
+        self._open: set[Factory | int] = set()  # factories and functions that are looked into, and may call themselves
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
@@ -211,8 +211,12 @@ class Expressions:
         """Return what a call gives a function that returns just that, moved or wrapped; None for all others."""
         owner, function = self.variables.file(callee), self.variables.node(callee)
         assert isinstance(function, cst.FunctionDef)
+        if callee.key in self._open:
+            return None
+        self._open.add(callee.key)
         returned = ParameterReturn(function, owner, self.values)
         place = self.variables.derived(("returned parameter", callee.key), returned.find)
+        self._open.discard(callee.key)
         if place is None or any(arg.star for arg in call.args):
             return None
         index, name = place

@@ -64,6 +64,7 @@ class ParameterReturn:
         if isinstance(value.func, cst.Attribute) and value.func.attr.value in FLUENT:
             return self._is_same(value.func.value, name)
         module = argument(value, 0, "module") or argument(value, 0, "model")
+        if module is None or not self._is_same(module.value, name):
+            return False
         callees = self.evaluate(value.func, self.file)
-        is_wrapper = any(v.kind is Kind.EXTERNAL and v.name in WRAPPERS | SAME_MODULE for v in callees)
-        return is_wrapper and module is not None and self._is_same(module.value, name)
+        return any(v.kind is Kind.EXTERNAL and v.name in WRAPPERS | SAME_MODULE for v in callees)
