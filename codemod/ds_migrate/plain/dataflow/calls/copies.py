@@ -7,7 +7,6 @@ the calls that return them, where nothing but these calls can reach them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import libcst as cst
 
@@ -34,6 +33,7 @@ class Copies:
         self._keys: dict[tuple[int, int], int] = {}
         self._origins: dict[int, tuple[int, SourceFile, cst.Call]] = {}
         self._makers: dict[int, int] = {}  # the function whose call has made each copy
+        self._around: dict[int, frozenset[int]] = {}  # what is around the node or call that makes a value, by its key
         self._alive: list[object] = []  # whose identities are keys of copies
 
     def of(self, value: Value, function: int, file: SourceFile, call: cst.Call) -> Value:
@@ -49,7 +49,7 @@ class Copies:
             self._origins[key] = value.key, file, call
             self._makers[key] = function
             self._variables.add_node(key, self._variables.file(value), self._variables.node(value))
-        return replace(value, key=self._keys[at])
+        return Value(value.kind, self._keys[at], value.name, value.of)
 
     def all_of(self, values: Values, file: SourceFile, call: cst.Call) -> Values:
         """Return values of a function as they are where a call returns them."""
@@ -71,7 +71,7 @@ class Copies:
         if value.key not in self._origins:
             return None
         key, file, call = self._origins[value.key]
-        return replace(value, key=key), file, call
+        return Value(value.kind, key, value.name, value.of), file, call
 
     def calls(self, value: Value) -> list[Call]:
         """Return the calls that a copy has come through, the innermost first."""
@@ -95,6 +95,8 @@ class Copies:
 
     def is_made_in(self, value: Value, function: int) -> bool:
         """Return whether a function, by identity, makes a value, or the copy of one."""
-        calls = self.calls(value)
-        file, node = calls[-1] if calls else (self._variables.file(value), self._variables.node(value))
-        return any(id(outer) == function for outer in file.ancestors(node))
+        if value.key not in self._around:
+            calls = self.calls(value)
+            file, node = calls[-1] if calls else (self._variables.file(value), self._variables.node(value))
+            self._around[value.key] = frozenset(map(id, file.ancestors(node)))
+        return function in self._around[value.key]
