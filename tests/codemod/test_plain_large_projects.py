@@ -116,13 +116,31 @@ def test_a_file_that_two_programs_use_is_never_changed(
     assert left["one.py"] == left["two.py"] == ["fit() also requires saving.py, which other programs use too"]
 
 
-def test_a_program_of_too_many_files_is_refused(
+def test_a_program_of_more_text_than_is_followed_is_refused(
     tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "MOST_READ", 3)
+    monkeypatch.setattr(conversion, "LARGEST_PROGRAM", 1000)
     report = convert(tmp_path, {**package, "main.py": SCRIPT})
     (finding,) = [finding for _, finding in report.findings(Severity.BLOCKED)]
-    assert finding.message.endswith(" files import each other around this loop, the limit is 3")
+    assert finding.message.endswith(" files around this loop that import each other have 1 kB, the limit is 1 kB")
+
+
+def test_a_loop_among_many_files_that_import_each_other_is_converted(tmp_path: Path, package: dict[str, str]) -> None:
+    users = {f"kit/use{n}.py": f"from kit.trainer import fit\n\n\ndef use{n}():\n    return fit\n" for n in range(160)}
+    report = convert(tmp_path, {**package, **users, "main.py": SCRIPT})
+    assert {f.path.name for f in report.files if f.status is FileStatus.CHANGED} == {"main.py", "trainer.py"}
+
+
+def test_a_module_whose_names_nobody_uses_is_not_read(tmp_path: Path, package: dict[str, str]) -> None:
+    package["kit/__init__.py"] += "from .layer0 import *\nfrom .unused import *\n"
+    files = {**package, "kit/unused.py": "def unused():\n    return 1\n", "main.py": SCRIPT}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    names = [str(tmp_path / name) for name in files]
+    (found,), _ = program.find_programs(tmp_path, names, names, Path.read_bytes)
+    assert {"nets.py", "__init__.py"} < {path.name for path in found.paths}
+    assert "unused.py" not in {path.name for path in found.paths}
 
 
 def test_torch_is_never_a_folder_of_the_project(tmp_path: Path) -> None:

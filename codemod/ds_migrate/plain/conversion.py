@@ -16,7 +16,7 @@ from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parsed_files import ParsedFiles
 from ds_migrate.plain.part_editing import PartEditing
 from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
-from ds_migrate.plain.program import MOST_FILES, MOST_READ, Program
+from ds_migrate.plain.program import LARGEST_PROGRAM, Program
 from ds_migrate.plain.program_results import ProgramResults
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.plain.recognition.libraries.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
@@ -49,10 +49,9 @@ class LoopUnit:
 
 def convert_program(unit: LoopUnit, parsed: ParsedFiles) -> ProgramResults:
     """Convert the loops of a program. Files whose optimizers have nothing in common are converted by themselves."""
-    own, along = len(unit.program.files), len(unit.program.context)
-    if own > MOST_FILES or own + along > MOST_READ:
-        count, limit = (own, MOST_FILES) if own > MOST_FILES else (own + along, MOST_READ)
-        return ProgramResults(_too_large(unit, count, limit), left=set(unit.program.files))
+    size = sum(map(len, unit.sources.values()))
+    if size > LARGEST_PROGRAM:
+        return ProgramResults(_too_large(unit, size), left=set(unit.program.files))
     try:
         conversion = _Conversion(unit, parsed)
         results = list(conversion.results())
@@ -68,9 +67,12 @@ def convert_program(unit: LoopUnit, parsed: ParsedFiles) -> ProgramResults:
         parsed.finish(unit.program)
 
 
-def _too_large(unit: LoopUnit, count: int, limit: int) -> list[FileResult]:
+def _too_large(unit: LoopUnit, size: int) -> list[FileResult]:
     """Return that a program is not looked into."""
-    message = f"{count} files import each other around this loop, the limit is {limit}"
+    message = (
+        f"the {len(unit.sources)} files around this loop that import each other have {size // 1000:,} kB, "
+        f"the limit is {LARGEST_PROGRAM // 1000:,} kB"
+    )
     advice = "name the files of one program, in a folder that holds no other"
     results = []
     for path in unit.program.files:

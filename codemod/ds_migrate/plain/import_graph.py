@@ -62,7 +62,7 @@ class ImportGraph:
                 for one in bound:
                     self._enter(name, *one, used, found, seen)
                 for source, level in module.stars:
-                    self._enter(name, source, "", level, used, found, seen)
+                    self._enter_all(name, source, level, used, found, seen)
                 found.definers.discard(name)
                 found.passing -= {name, *found.definers}
         return self._needs[name]
@@ -106,7 +106,24 @@ class ImportGraph:
         for name in used & (module.imported.keys() | module.defined) if module is not None else ():
             self._follow(home, name, found, seen)
         for source, level in module.stars if module is not None else ():
-            self._enter(home, source, "", level, used, found, seen)
+            self._enter_all(home, source, level, used, found, seen)
+
+    def _enter_all(
+        self, importer: str, source: str, level: int, used: frozenset[str], found: Needs, seen: set[_Seen]
+    ) -> None:
+        """Follow an import of all names of a module, where one of them is used."""
+        home = self._resolver.resolve(importer, source, level)
+        if home is None or self._offers(home, used, set()):
+            self._enter(importer, source, "", level, used, found, seen)
+
+    def _offers(self, home: str, used: frozenset[str], seen: set[str]) -> bool:
+        """Return whether a module, or one of which it imports all names, has one of these names, as far as is known."""
+        module = self._module(home)
+        if module is None or used & (module.imported.keys() | module.defined):
+            return True
+        seen.add(home)
+        sources = (self._resolver.resolve(home, source, level) for source, level in module.stars)
+        return any(one not in seen and self._offers(one, used, seen) for one in sources if one is not None)
 
     def _follow(self, home: str, name: str, found: Needs, seen: set[_Seen]) -> None:
         """Follow a name of a module to the file that defines it."""
@@ -122,7 +139,7 @@ class ImportGraph:
         for one in module.imported.get(name, ()):
             self._enter(home, *one, frozenset({name}), found, seen)
         for source, level in module.stars if name not in module.imported else ():
-            self._enter(home, source, "", level, frozenset({name}), found, seen)
+            self._enter_all(home, source, level, frozenset({name}), found, seen)
 
     def _module(self, name: str) -> _Names | None:
         if name not in self._modules:

@@ -20,8 +20,10 @@ from ds_migrate.syntax.parsing import parse_if_valid
 
 Read = Callable[[Path], bytes | None]
 
-MOST_FILES = 100  # of one program: following values through more takes minutes
-MOST_READ = 150  # of one program, with the files that define what these use
+MOST_FILES = 100  # that import each other and are one program: more are divided
+LARGEST_PROGRAM = (
+    3_000_000  # bytes, with the files that define what it uses: following values through more takes minutes
+)
 
 
 @dataclass(frozen=True)
