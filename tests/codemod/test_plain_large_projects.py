@@ -106,10 +106,19 @@ def test_loops_whose_helper_changes_are_converted_together(tmp_path: Path, packa
     assert {f.path.name for f in report.files if f.status is FileStatus.CHANGED} == {"one.py", "two.py", "saving.py"}
 
 
+def test_loops_whose_helper_changes_are_one_program_whatever_their_number(
+    tmp_path: Path, package: dict[str, str]
+) -> None:
+    script = f"{OWN_LOOP}    save(net, 'net.pt')\n"
+    scripts = {f"script{n}.py": script for n in range(9)}  # more files than a program that is not divided may have
+    report = convert(tmp_path, {**package, "kit/saving.py": SAVING, **scripts})
+    assert {f.path.name for f in report.files if f.status is FileStatus.CHANGED} == {"saving.py", *scripts}
+
+
 def test_a_file_that_two_programs_use_is_never_changed(
     tmp_path: Path, package: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "MOST_FILES", 5)
+    monkeypatch.setattr(program, "LARGEST_PROGRAM", 1000)
     script = f"{OWN_LOOP}    save(net, 'net.pt')\n"
     report = convert(tmp_path, {**package, "kit/saving.py": SAVING, "one.py": script, "two.py": script})
     left = {file.path.name: [finding.message for finding in file.findings] for file in report.files if not file.after}

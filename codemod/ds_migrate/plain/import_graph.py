@@ -71,6 +71,11 @@ class ImportGraph:
         """Return whether a file that loops use may change with them: it saves, or makes loaders or optimizers."""
         return _MAY_CHANGE.search(self._read(name) or b"") is not None
 
+    def size(self, names: Collection[str]) -> int:
+        """Return the bytes of files, and of those that pass on what they need."""
+        passing = {other for name in names for other in self.needs(name).passing}
+        return sum(len(self._read(name) or b"") for name in passing.union(names))
+
     def _enter(
         self,
         importer: str,
@@ -180,7 +185,7 @@ def divide(
     """Divide files that all import each other into programs: loops and those that use them, with what these need.
 
     Args:
-        group: the files. loops: those of them with a training loop. most: files of one program.
+        group: the files. loops: those of them with a training loop. most: bytes of one of several loops.
 
     Yields:
         The files of a program, and those that are read along, as other programs need them too.
@@ -197,7 +202,7 @@ def divide(
     for core in cores:
         wanted = _needed(core, group, graph)
         for known in [p for p in programs if any(graph.may_change(name) for name in p[1] & wanted)]:
-            if len(core | known[0] | wanted | known[1]) <= most:
+            if graph.size(core | known[0] | wanted | known[1]) <= most:
                 programs.remove(known)
                 core, wanted = core | known[0], wanted | known[1]
         programs.append((core, wanted - core))

@@ -100,7 +100,7 @@ def find_programs(
             programs.append(_program(group, _with_imported(group, along, imports_of), resolver))
             continue
         graph = ImportGraph(lambda name: read(paths[name]), resolver)
-        for own, along in divide(group, group & steps, graph, MOST_FILES):
+        for own, along in divide(group, group & steps, graph, LARGEST_PROGRAM):
             if trains & (own | along):
                 programs.append(_program(own, along, resolver, is_divided=True))
     programs.sort(key=lambda program: program.files)
