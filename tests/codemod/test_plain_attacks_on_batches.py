@@ -87,7 +87,7 @@ def test_an_optimizer_that_may_train_more_than_a_batch_is_no_attack(old: str, ne
 def test_a_tensor_with_the_shape_of_a_weight_is_no_batch(tmp_path: Path) -> None:
     moved = "for x, y in loader:\n    for weight in model.parameters():\n        attack(model, weight, optimizer)\n"
     after, _, blocks = results(tmp_path, HEADER + ATTACK + LOOP.replace("for x, y in loader:\n", moved))
-    assert not after and any("cannot determine the modules" in reason for reason in blocks)
+    assert not after and blocks
 
 
 HANDED_ON = """

@@ -356,6 +356,10 @@ BESIDE_RANKS = """
 
     def alone():
         fit(Net())
+
+
+    if __name__ == "__main__":
+        torch.multiprocessing.spawn(start, nprocs=2)
     """
 
 

@@ -116,3 +116,33 @@ def test_a_class_below_a_generic_one_has_its_attributes(tmp_path: Path) -> None:
         Trainer(Net()).fit(DataLoader(data, batch_size=4))
         """
     assert "self.engine.step()\n" in convert(tmp_path, body(text))
+
+
+RETURNED = """
+    def fit(model, loader):
+        def trained():
+            return (p for p in model.parameters() if p.requires_grad)
+
+        optimizer = torch.optim.Adam(trained(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    CALL
+    """
+
+
+def test_parameters_that_a_function_beside_the_optimizer_returns_are_of_its_module(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(RETURNED.replace("CALL", "fit(Net(), DataLoader(data, batch_size=4))")))
+    assert "        model=model," in after and "engine.step()\n" in after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", ""), ("trained()", "list_of(model)"), ("def trained()", "def trained(*a)")]
+)
+def test_a_model_that_no_call_gives_is_named_as_such(old: str, new: str, tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, body(RETURNED.replace("CALL", "").replace(old, new)))
+    assert code == Code.PLAIN_ENGINE
+    assert message.endswith("it is the argument model of fit(), which no call in them gives")

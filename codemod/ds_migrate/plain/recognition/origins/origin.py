@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.origins.function_uses import class_around, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
 from ds_migrate.syntax.nodes import is_literal, parameters, set_values, walk
@@ -63,6 +64,8 @@ class Origins:
             yield from (origin for part in parts for origin in self._all(part, file, depth - 1))
         elif isinstance(node, (cst.List, cst.Tuple)) and node.elements:
             yield from (origin for part in node.elements for origin in self._all(part.value, file, depth - 1))
+        elif isinstance(node, (cst.List, cst.Dict)) and not node.elements:
+            yield Origin("it is put into a container that is empty at first")
         else:
             yield _lost(node)
 
@@ -96,16 +99,28 @@ class Origins:
                     if is_same and self.flow.variable(target, other) == variable:
                         found = True
                         yield from self._all(value or line.value or line, other, depth - 1)
+        for method in self._properties(node, file) if not found else ():
+            found = True
+            yield from self._returned_by(method, depth)
         if not found:
             yield Origin(f"nothing in these files assigns {shown(node)}")
+
+    def _properties(self, node: cst.Attribute, file: SourceFile) -> list[Value]:
+        """Return the properties that an attribute is."""
+        classes, owners = self.flow.classes, of_kind(self.flow.values(node.value, file), Kind.INSTANCE)
+        methods = [classes.method(owner.key, node.attr.value) for owner in owners]
+        return [method for method in methods if method is not None and classes.is_property(method)]
+
+    def _returned_by(self, callee: Value, depth: int) -> Iterator[Origin]:
+        home, function = self.flow.file(callee), self.flow.node(callee)
+        for returned in home.nodes(cst.Return, below=function):
+            if returned.value is not None and home.function(returned) is function:
+                yield from self._all(returned.value, home, depth - 1)
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[Origin]:
         callees = self.flow.values(call.func, file)
         for callee in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
-            home, function = self.flow.file(callee), self.flow.node(callee)
-            for returned in home.nodes(cst.Return, below=function):
-                if returned.value is not None and home.function(returned) is function:
-                    yield from self._all(returned.value, home, depth - 1)
+            yield from self._returned_by(callee, depth)
         for library in of_kind(callees, Kind.EXTERNAL):
             yield Origin(f"{library.name}() of a library returns it") if library.name != "?" else _lost(call)
         if not callees:
@@ -126,10 +141,10 @@ class Origins:
         if given:
             return
         title = _called(function, file)
-        uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
+        uses = list(islice(uses_besides_calls(function, name, file, self.flow, self.callers), _MOST_USES))
         if not uses:
             yield Origin(f"it is the argument {name} of {title}, which no call in them gives", title)
-        for other, use, handed in uses[:_MOST_USES]:
+        for other, use, handed in uses:
             if handed is not None and not of_kind(self.flow.values(handed, other), Kind.OPTIMIZER):
                 yield from self._all(handed, other, depth - 1)
             else:

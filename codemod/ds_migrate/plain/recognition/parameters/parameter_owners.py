@@ -158,11 +158,29 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
             modules = [module for arg in node.args for module in _listed_modules(arg.value, file, flow)]
         if not modules:
             modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
-        if not modules:
-            raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
         owners.is_partial = True
+        for source in () if modules else _returned_here(node, file, flow):
+            _collect(source, file, flow, owners, depth)
+            return
+        if not modules:
+            given = [arg.value for arg in node.args if isinstance(arg.value, (cst.Name, cst.Attribute))]
+            raise UnknownOwnerError(
+                f"{shown(node)} cannot be followed to a module", (given[0], file) if given else None
+            )
         for module in modules:
             add_module(module, file, flow, owners)
+
+
+def _returned_here(call: cst.Call, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+    """Return what a function returns that is defined beside the call and takes nothing: ``def trained(): ...``."""
+    callees = of_kind(flow.values(call.func, file), Kind.FUNCTION)
+    function = flow.node(next(iter(callees))) if len(callees) == 1 and not call.args else None
+    if not isinstance(function, cst.FunctionDef) or function not in file.nodes(cst.FunctionDef):
+        return []
+    if file.function(function) is not file.function(call) or file.nodes(cst.Yield, cst.Assign, below=function):
+        return []
+    returned = [n.value for n in file.nodes(cst.Return, below=function) if n.value is not None]
+    return returned if len(returned) == 1 else []
 
 
 def _listed_modules(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> list[cst.BaseExpression]:
