@@ -96,3 +96,31 @@ def test_deepspeed_alone_has_no_helper_for_it(tmp_path: Path) -> None:
     text = f"from torch.utils.data.distributed import DistributedSampler\ntorch.manual_seed(0)\n{FETCH}{loop}"
     after = convert(tmp_path, IMPORTS + HEADER + text, Options(plain=True, runtime=False))
     assert FIRST not in after and "trial_runtime" not in after
+
+
+WHOLE = """\
+def load():
+    whole = DataLoader(data, batch_size=len(data), shuffle=True)
+    inputs, labels = next(iter(whole))
+    return inputs, labels
+
+
+"""
+FIT = """\
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(inputs, labels), batch_size=4, shuffle=True)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+def test_a_batch_that_is_the_data_of_the_training_loader_is_that_of_all_ranks(is_called: bool, tmp_path: Path) -> None:
+    function = "def fit(inputs, labels):\n" + textwrap.indent(FIT, "    ") + "\n\n" if is_called else ""
+    call = "fit(inputs, labels)\n" if is_called else FIT
+    after = convert(tmp_path, HEADER + WHOLE + function + "inputs, labels = load()\n" + call)
+    assert "    whole = DataLoader(data, batch_size=len(data), shuffle=True)\n" in after  # divided once, not twice
+    assert "loader = shard(DataLoader(TensorDataset(inputs, labels), batch_size=4, shuffle=True))\n" in after

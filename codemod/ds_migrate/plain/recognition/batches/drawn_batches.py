@@ -36,10 +36,8 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
     if not flow.once("is next() called", lambda: any(other.spelled("next") for other in flow.files.values())):
         return
     function = file.function(node)
-    calls = file.nodes(cst.Call, below=function or file.module)
-    here = [call for call in calls if function is not None or file.function(call) is None]
-    found_by = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
-    draws = [one for one in found_by if not _is_shown(one[0], file) and not only_evaluates(one[0], file, flow)]
+    steps = [id(step.node) for step in facts.operations.steps]
+    draws = flow.once(f"draws in {id(function or file.module)} of {steps}", lambda: _draws_in(file, function, facts))
     if not draws:
         return
     used = _names_behind(node, file, facts)
@@ -51,6 +49,16 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
         is_anew = isinstance(found[0].iterator, cst.Call) and found[0].file is file
         if is_given or not used or not names or (names & used and not (is_anew and names & looped)):
             yield from found
+
+
+def _draws_in(
+    file: SourceFile, function: cst.FunctionDef | None, facts: LoopFacts
+) -> list[tuple[cst.Call, list[Draw]]]:
+    """Return the calls in a function, or in a module's own lines, that draw batches not only to show them."""
+    calls = file.nodes(cst.Call, below=function or file.module)
+    here = [call for call in calls if function is not None or file.function(call) is None]
+    found_by = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
+    return [one for one in found_by if not _is_shown(one[0], file) and not only_evaluates(one[0], file, facts.flow)]
 
 
 def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3) -> Iterator[Draw]:
@@ -110,10 +118,11 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
     """Yield names, and those that they are made of."""
     for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, below=below):
         bound = targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]
-        if node.value is not None:
+        if node.value is not None and not _makes_loader(node.value, file, facts):
             yield {name for target in bound for name in _read(target)}, _read(node.value)
     for node in file.nodes(cst.For, cst.CompFor, below=below):
-        yield _read(node.target), _read(node.iter)
+        if not _makes_loader(node.iter, file, facts):
+            yield _read(node.target), _read(node.iter)
     for node in file.nodes(cst.WithItem, below=below):
         if node.asname is not None:
             yield _read(node.asname.name), _read(node.item)
@@ -121,6 +130,11 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
         owners = facts.flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else NOTHING
         if isinstance(call.func, cst.Attribute) and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL):
             yield _read(call.func.value), {name for arg in call.args for name in _read(arg.value)}
+
+
+def _makes_loader(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether an expression makes a loader: what it is given is data, of which the loader makes batches."""
+    return isinstance(node, cst.Call) and bool(of_kind(facts.flow.values(node, file), Kind.LOADER))
 
 
 def _read(node: cst.CSTNode) -> set[str]:
