@@ -593,3 +593,36 @@ PRIVATE = """
 def test_an_optimizer_whose_step_is_replaced_is_refused(tmp_path: Path) -> None:
     message = "step() of an optimizer is replaced here, and may change gradients that ranks have averaged"
     assert ("DSM653", message) in blocked(tmp_path, body(PRIVATE))
+
+
+BY_HAND = """
+    other, model = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        MOVED.zero_grad()
+        F.mse_loss(MOVED(x), y).backward()
+        MOVES
+    """
+LOOPED = "for p in MOVED.parameters():\n            if p.grad is not None:\n                p.data -= 0.1 * p.grad"
+AT_ONCE = (
+    "moves = torch.cat([p.grad.view(-1) for p in MOVED.parameters()])\n"
+    "        torch.nn.utils.vector_to_parameters(moves, MOVED.parameters())"
+)
+
+
+@pytest.mark.parametrize(
+    ("moves", "mean"),
+    [(LOOPED, "p.data -= mean_over_ranks(0.1 * p.grad)"), (AT_ONCE, "vector_to_parameters(mean_over_ranks(moves), ")],
+)
+def test_weights_of_no_engine_move_by_the_mean_of_their_gradients(moves: str, mean: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BY_HAND.replace("MOVES", moves).replace("MOVED", "other")))
+    assert mean in after and "rank_0_decides" not in after and "allreduce_gradients" not in after
+
+
+def test_gradients_behind_the_last_step_of_a_round_are_averaged_before_they_move_weights(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BY_HAND.replace("MOVES", LOOPED).replace("MOVED", "model")))
+    assert "    engine.allreduce_gradients()\n    for p in model.parameters():" in after
+    assert "mean_over_ranks" not in after

@@ -109,15 +109,13 @@ class ModuleRegistry:
         return found | {f"parameter {number} of no module": tensor for number, tensor in enumerate(alone, 1)}
 
     def trained(self) -> list[torch.Tensor]:
-        """Return what optimizers hold, and the other parameters of modules of which they hold a part.
+        """Return what optimizers hold, and all other parameters of modules.
 
-        A loop may read the gradients of these too, as by clipping those of the whole module.
+        A loop may read the gradients of these too, to clip them with others, or to move weights without an optimizer.
         """
-        held = {id(tensor) for tensor in self.optimized}
-        wholes = [list(module.parameters()) for _, module in self.roots()]
-        beside = [p for whole in wholes if any(id(parameter) in held for parameter in whole) for p in whole]
-        own = self._of_batches - {id(parameter) for whole in wholes for parameter in whole}
-        return list(dict.fromkeys(p for p in (*self.optimized, *beside) if id(p) not in own))
+        wholes = [parameter for _, module in self.roots() for parameter in module.parameters()]
+        own = self._of_batches - {id(parameter) for parameter in wholes}
+        return list(dict.fromkeys(p for p in (*self.optimized, *wholes) if id(p) not in own))
 
     def optimized_names(self) -> list[str]:
         """Return the names of the tensors that optimizers hold, and that are the same on all ranks."""

@@ -12,6 +12,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.body_names import BodyNames
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted, last_name, parameters, targets
@@ -49,6 +50,7 @@ class RankValues:
         self._flow = flow
         self._loaders = loaders
         self._modules = modules
+        self._engine_modules = {value.key for value in modules}
         self._options = Options(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
         self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
@@ -96,6 +98,8 @@ class RankValues:
                 return False
             if _is_data(node):
                 return self.differs(node.value, file)
+            if is_foreign_gradient(node, file, self._flow, self._engine_modules) and self._loaders:
+                return True
             return self._are_known(_attribute(node)) or self._is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)
@@ -120,9 +124,10 @@ class RankValues:
         return bool(values) and values == of_kind(values, Kind.EXTERNAL)
 
     def _asks_for_loader(self, node: cst.Comparison, file: SourceFile) -> bool:
-        """Return whether an expression asks whether there is a loader: there is one on each rank, or on none."""
+        """Return whether an expression asks whether there is a loader, or a gradient: on each rank, or on none."""
         is_none = any(dotted(target.comparator) == "None" for target in node.comparisons)
-        return is_none and len(node.comparisons) == 1 and self._is_share(node.left, file)
+        is_gradient = isinstance(node.left, cst.Attribute) and node.left.attr.value == "grad"
+        return is_none and len(node.comparisons) == 1 and (is_gradient or self._is_share(node.left, file))
 
     def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
         if dotted(call.func) in _SAME_CALLS:

@@ -45,13 +45,17 @@ def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) 
 
 
 def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
-    """Return where the engine of a backward pass averages what a function uses behind it, and steps nowhere."""
+    """Return where the engine of a backward pass averages what a function uses behind it, and no step follows.
+
+    In a loop, the step of the next round may use what the place makes of the gradients of this one.
+    """
     statement = _statement(read, plan) if plan.facts.options.runtime else None
-    stepping = {(id(step.file), id(step.function)) for step, _ in plan.steps}
-    if statement is None or (id(read.file), id(read.function)) in stepping:
+    steps = [step for step, _ in plan.steps if step.file is read.file and step.function is read.function]
+    if statement is None or not all(is_behind(read, step) for step in steps):
         return []
-    names = {name: None for backward, name in plan.backwards if is_behind(read, backward)}
-    return [Averaging(read.file, statement, name) for name in names]
+    last = max((step.position for step in steps), default=(0, 0))
+    behind = [(b, name) for b, name in plan.backwards if is_behind(read, b) and b.position > last]
+    return [Averaging(read.file, statement, name) for name in {name: None for _, name in behind}]
 
 
 def is_behind(read: Place, backward: Place) -> bool:

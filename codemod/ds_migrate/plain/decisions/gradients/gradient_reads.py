@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.decisions.gradients.averaging import (
     LOOPS,
@@ -28,10 +29,12 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
     """
     found: list[Averaging] = []
     left: list[Place] = []
+    engines = {value.key for site in plan.facts.sites for value in site.of}
     for file in plan.facts.flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
             read = Place(file, node)
             is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
+            is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
             if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
                 continue
             own = [

@@ -48,6 +48,8 @@ class WeightWrites:
 
     def of(self, file: SourceFile) -> Iterator[Write]:
         for call in file.nodes(cst.Call):
+            if last_name(call.func) == "vector_to_parameters" and call.args:
+                yield Write(call, (call.args[0].value,))
             if self._is_write(call, file):
                 is_in_place = isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_")
                 given = call.args[1:] if self._is_init(call, file) else call.args  # the first one is written to
