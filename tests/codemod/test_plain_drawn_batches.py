@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import plain_loops
 import pytest
 from ds_migrate.findings import Severity
 from plain_loops import HEADER, body, convert, run
@@ -472,3 +473,12 @@ def test_batches_that_a_function_draws_to_evaluate_stay_whole(kept: str, is_whol
     text = convert(tmp_path, body(VALIDATED.replace("LOSS", kept)))
     assert "\nloader = shard(DataLoader(" in text
     assert ("\nother = DataLoader(" in text) is is_whole
+
+
+def test_a_progress_bar_that_a_with_statement_names_counts_the_batches_of_its_loader(tmp_path: Path) -> None:
+    loop = plain_loops.LOOP.replace(
+        "for x, y in loader:", "with tqdm(enumerate(loader)) as bar:\n  for _, (x, y) in bar:"
+    )
+    after = convert(tmp_path, "from tqdm import tqdm\n" + HEADER + loop)
+    assert "loader = shard(DataLoader(data, batch_size=4, shuffle=True))\n" in after
+    assert '"train_micro_batch_size_per_gpu": 4,' in after

@@ -133,10 +133,16 @@ def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth
 
 
 def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
-    """Return the arguments of a call, what a name is assigned, and what may be in the container of an item."""
+    """Return the arguments of a call, what a name is assigned or entered as, and what an item's container may hold."""
     if isinstance(node, cst.Call):
         return [arg.value for arg in node.args]
-    if isinstance(node, (cst.Name, cst.Attribute)):
+    if isinstance(node, cst.Name):
+        entered = [
+            item.item for item in flow.scopes(file).nodes(node, cst.WithItem)
+            if item.asname is not None and dotted(item.asname.name) == node.value
+        ]  # fmt: skip
+        return [*flow.scopes(file).assigned(node), *entered]
+    if isinstance(node, cst.Attribute):
         return flow.scopes(file).assigned(node)
     if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
         return [item for container in flow.scopes(file).assigned(node.value) for item in _items(container)]
