@@ -825,3 +825,9 @@ def test_a_condition_on_an_option_is_the_same_on_all_ranks(
     )
     after = convert(tmp_path, f"{HEADER}{OPTIONS}\n{loop}    if {test}:\n        break\n")
     assert (f"    if rank_0_decides({test}):\n" in after) is is_decided
+
+
+@pytest.mark.parametrize("made", ["dict(deep=True, start=time.time())", '{"deep": True, "start": time.time()}'])
+def test_an_item_of_a_dict_is_not_what_another_item_is(made: str, tmp_path: Path) -> None:
+    setup = f"import time\noptions = {made}\nif options['deep']:\n    model.fc.bias.data.zero_()"
+    assert "rank_0_decides" not in converted(tmp_path, setup)

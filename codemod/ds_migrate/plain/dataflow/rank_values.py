@@ -302,7 +302,10 @@ def _literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
 
 
 def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | None:
-    """Return the items of a dict whose keys are all literals; None for anything else."""
+    """Return the items of a dict whose keys are all literals, or keywords of ``dict()``; None for anything else."""
+    if isinstance(node, cst.Call) and dotted(node.func) == "dict" and node.args:
+        named = {arg.keyword.value: arg.value for arg in node.args if arg.keyword is not None}
+        return named if len(named) == len(node.args) else None
     if not isinstance(node, cst.Dict):
         return None
     items = {
