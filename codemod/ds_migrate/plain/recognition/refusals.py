@@ -16,7 +16,7 @@ from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
 from ds_migrate.plain.recognition.several_devices import several_devices
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, has_star, parameters
+from ds_migrate.syntax.nodes import called_name, dotted, has_star, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _PARALLEL = {
@@ -38,6 +38,12 @@ _INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
     "fairscale.nn", "fairscale.optim", "torch.distributed.pipelining",
 }  # fmt: skip
 _STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
+
+
+_POOLS = frozenset({"Pool", "ProcessPoolExecutor"})
+_OF_POOLS = frozenset(
+    {"apply", "apply_async", "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "submit"}
+)
 
 
 def find_refusals(
@@ -66,6 +72,8 @@ def find_refusals(
         if any(name in file.data for name in _STARTERS):
             for call in file.nodes(cst.Call):
                 yield from _started(call, file, files, operations, flow, callers)
+        for call in file.nodes(cst.Call) if b"Pool" in file.data else ():
+            yield from _pooled(call, file, operations, flow, callers)
 
 
 def _replaced_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
@@ -175,6 +183,24 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers
     given = [flow.given(call, scope, node.value, caller) for caller, call in callers.of(scope)]
     texts = [dotted(default if arg is None else arg.value) for arg in given] or [dotted(default)]
     return "True" in texts
+
+
+def _pooled(
+    call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
+) -> Iterator[Refusal]:
+    """Yield why processes of a pool that train cannot be ranks: each trains a model by itself."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _OF_POOLS or not call.args:
+        return
+    makers = (flow.node(value) for value in of_kind(flow.values(call.func.value, file), Kind.OBJECT))
+    if not any(isinstance(maker, cst.Call) and called_name(maker) in _POOLS for maker in makers):
+        return
+    workers = of_kind(flow.values(call.args[0].value, file), Kind.FUNCTION, Kind.METHOD)
+    if any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps):
+        yield Refusal(
+            Code.PLAIN_DISTRIBUTED, file, call,
+            "processes of a pool train, each a model by itself, where an engine is that of all ranks of a launcher",
+            "call the function in this process, for one model after another",
+        )  # fmt: skip
 
 
 def _started(
