@@ -450,7 +450,11 @@ SEVERAL = """
             else:
                 self.head = nn.Linear(4, 1)
             self.parameters += list(self.head.parameters())
-            self.optimizer = torch.optim.SGD(self.parameters, lr=0.1)
+            if pose is not None:
+                self.tail = Net()
+            if pose is not None:
+                self.parameters += list(self.tail.parameters())
+                self.optimizer = torch.optim.SGD(self.parameters, lr=0.1)
 
         def fit(self):
             for x, y in DataLoader(data, batch_size=4):
@@ -468,4 +472,5 @@ def test_a_module_that_a_condition_makes_is_in_the_engine_where_it_is_there(tmp_
     modules = " ".join(text.partition("ModuleList(")[2].partition("optimizer=")[0].split())
     assert '*([self.pose] if hasattr(self, "pose") else [])' in modules
     assert '*([self.models["mask"]] if "mask" in self.models else [])' in modules
+    assert "self.tail" in modules and 'hasattr(self, "tail")' not in modules
     assert "self.head" in modules and 'hasattr(self, "head")' not in modules and '"depth" in' not in modules

@@ -34,12 +34,13 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
     lines = file.nodes(cst.Assign, cst.AnnAssign, below=function or file.module)
     if not any(file.function(line) is function and _sets(line, module) for line in lines):
         return False
+    tests = _tests_around(statement, file)
     inner: cst.CSTNode = statement
     for outer in (statement, *file.ancestors(statement)):
         block = getattr(outer, "body", ())
         if isinstance(block, (list, tuple)) and inner is not outer:
             before = block[: next((i for i, each in enumerate(block) if each is inner), 0)]
-            if any(_always_sets(each, module) for each in [*before, inner]):
+            if any(_always_sets(each, module, tests) for each in [*before, inner]):
                 return False
         if outer is function:
             break
@@ -47,16 +48,31 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
     return True
 
 
-def _always_sets(node: cst.CSTNode, module: str) -> bool:
-    """Return whether a statement, or a block, sets an expression whichever way it takes."""
+def _tests_around(statement: cst.BaseStatement, file: SourceFile) -> frozenset[str]:
+    """Return the conditions that hold where a statement runs, as written."""
+    found: set[str] = set()
+    inner: cst.CSTNode = statement
+    for outer in file.ancestors(statement):
+        if isinstance(outer, cst.FunctionDef):
+            break
+        if isinstance(outer, cst.If) and outer.body is inner:
+            found.add(code(outer.test))
+        inner = outer
+    return frozenset(found)
+
+
+def _always_sets(node: cst.CSTNode, module: str, tests: frozenset[str]) -> bool:
+    """Return whether a statement, or a block, sets an expression whichever way it takes where these conditions hold."""
     if isinstance(node, (cst.Assign, cst.AnnAssign)):
         return _sets(node, module)
     if isinstance(node, cst.If):
-        return node.orelse is not None and _always_sets(node.body, module) and _always_sets(node.orelse, module)
+        other = node.orelse
+        is_both = code(node.test) in tests or (other is not None and _always_sets(other, module, tests))
+        return is_both and _always_sets(node.body, module, tests)
     if isinstance(node, (cst.Else, cst.With, cst.Try)):
-        return _always_sets(node.body, module)
+        return _always_sets(node.body, module, tests)
     if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.IndentedBlock)):
-        return any(_always_sets(each, module) for each in node.body)
+        return any(_always_sets(each, module, tests) for each in node.body)
     return False
 
 
