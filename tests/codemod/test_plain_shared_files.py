@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -9,9 +10,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, Severity
 from ds_migrate.pipeline import migrate
+from ds_migrate.plain import part_editing
 from ds_migrate.rules.codes import Code
 from fixture_folders import FIXTURES
 from plain_loops import HEADER, PLAIN, convert, run
@@ -282,3 +285,19 @@ def test_a_helper_that_imports_the_runtime_already_keeps_one_import(tmp_path: Pa
     assert after is not None and b"return shard(" in after and b"if is_rank_0():\n        torch.save" in after
     assert after.count(b"trial_runtime") == 1
     assert b"from trial_runtime.plain import is_main_rank as is_rank_0, shard\n" in after
+
+
+def test_a_helper_that_this_python_cannot_parse_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(data: bytes) -> ast.Module | None:
+        return None if b"def note" in data else ast.parse(data)
+
+    monkeypatch.setattr(part_editing, "parse_if_valid", parse)
+    helper = "def note(text):\n    print(text)\n"
+    report = run(tmp_path, helper=helper, train=f"from helper import note\n{HEADER}{LOOP_ALONE}note('done')\n")
+    assert {file.path.stem for file in report.files if file.after is not None} == {"train"}
+    step = "def note(optimizer):\n    optimizer.step()\n"
+    loop = LOOP_ALONE.replace("optimizer.step()", "note(optimizer)")
+    report = run(tmp_path, helper=step, train=f"from helper import note\n{HEADER}{loop}")
+    messages = {finding.message for _, finding in report.findings(Severity.BLOCKED)}
+    assert any("helper.py, which the Python that runs ds-migrate cannot parse" in message for message in messages)
+    assert not any(file.to_write for file in report.files)

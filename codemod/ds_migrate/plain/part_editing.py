@@ -29,6 +29,7 @@ from ds_migrate.syntax.claims import Lengths
 from ds_migrate.syntax.import_order import sort_like
 from ds_migrate.syntax.line_folding import fold_new
 from ds_migrate.syntax.nodes import code
+from ds_migrate.syntax.parsing import parse_if_valid
 from ds_migrate.syntax.source import SourceFile
 
 _COPY = "copy the files of this program to a separate folder"
@@ -59,7 +60,8 @@ class PartEditing:
         self._options = options
         self._single_loop_folders = single_loop_folders
         self._simplified = simplified
-        self._writable = writable
+        self._unparsed = {path for path in writable if parse_if_valid(flow.files[path].data) is None}
+        self._writable = set(writable) - self._unparsed
         self._shared = shared
         self._runtime = RuntimeNames(options.runtime)
 
@@ -145,7 +147,9 @@ class PartEditing:
         part.changed = [file for file in files if file.edits.claims.lengths != before[file]]
         self._add_simplified(part, outputs)
         for file in part.changed:
-            if file.path not in self._writable:
+            if file.path in self._unparsed:
+                required = _not_parsed
+            elif file.path not in self._writable:
                 required = _shared_with_others if file.path in self._shared else _not_given
             elif file in staying:
                 required = _left_as_it_is
@@ -236,6 +240,11 @@ def _changed_by_another(step: Step, file: SourceFile) -> Refusal:
 def _not_given(step: Step, file: SourceFile) -> Refusal:
     message = f"{loop_name(step)} also requires {file.path.name}, which is not among the given paths"
     return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, f"name {file.path.name} too")
+
+
+def _not_parsed(step: Step, file: SourceFile) -> Refusal:
+    message = f"{loop_name(step)} also requires {file.path.name}, which the Python that runs ds-migrate cannot parse"
+    return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, "run ds-migrate with the Python of the program")
 
 
 def _missing(editor: Editor, step: Step) -> list[Refusal]:
