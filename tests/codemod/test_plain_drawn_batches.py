@@ -482,3 +482,25 @@ def test_a_progress_bar_that_a_with_statement_names_counts_the_batches_of_its_lo
     after = convert(tmp_path, "from tqdm import tqdm\n" + HEADER + loop)
     assert "loader = shard(DataLoader(data, batch_size=4, shuffle=True))\n" in after
     assert '"train_micro_batch_size_per_gpu": 4,' in after
+
+
+def test_batches_of_a_backward_pass_that_a_function_makes_beside_eval_are_divided(tmp_path: Path) -> None:
+    text = """
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model, teacher = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = iter(loader)
+
+
+    def add_gradients():
+        teacher.eval()
+        x, y = next(batches)
+        F.mse_loss(model(x), teacher(x).detach()).backward()
+
+
+    for step in range(4):
+        optimizer.zero_grad()
+        add_gradients()
+        optimizer.step()
+    """
+    assert "\nloader = shard(DataLoader(" in convert(tmp_path, body(text))

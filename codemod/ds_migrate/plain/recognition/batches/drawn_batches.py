@@ -58,7 +58,7 @@ def _draws_in(
     calls = file.nodes(cst.Call, below=function or file.module)
     here = [call for call in calls if function is not None or file.function(call) is None]
     found_by = [(call, found) for call in here if (found := list(_draws_of(call, file, facts)))]
-    return [one for one in found_by if not _is_shown(one[0], file) and not only_evaluates(one[0], file, facts.flow)]
+    return [one for one in found_by if not _is_shown(one[0], file) and not only_evaluates(one[0], file, facts)]
 
 
 def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3) -> Iterator[Draw]:

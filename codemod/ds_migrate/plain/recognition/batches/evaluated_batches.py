@@ -8,18 +8,22 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 
-def only_evaluates(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     """Return whether a call, whose result nothing takes, runs a function that evaluates and keeps no batch."""
+    flow = facts.flow
     called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
     if not called or not isinstance(file.parent(call), cst.Expr):
         return False
     for value in called:
         within, function = flow.file(value), flow.node(value)
         if not isinstance(function, cst.FunctionDef) or not _evaluates(function, within, flow):
+            return False
+        if any(facts.callers.reaches(value.key, backward.function) for backward in facts.operations.backwards):
             return False
         if _keeps_batches(function, within):
             return False
