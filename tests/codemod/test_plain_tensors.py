@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert
+from plain_loops import blocked, body, convert, run
 
 BESIDE = """
     model = Net()
@@ -161,3 +161,29 @@ def test_a_tensor_is_followed_through_methods_that_keep_its_memory(made: str, tm
 def test_a_detached_parameter_of_a_module_stays_that_of_the_module(tmp_path: Path) -> None:
     found = blocked(tmp_path, body(ENTROPY.format(made="model.fc.weight.detach().requires_grad_(True)")))
     assert found and "EngineModule" not in str(found)
+
+
+def test_a_tensor_that_a_module_keeps_is_no_parameter_of_it(tmp_path: Path) -> None:
+    text = """
+    class Policy(Net):
+        def __init__(self):
+            super().__init__()
+            self.alpha = torch.tensor(0.1)
+            self.alpha.requires_grad = True
+
+        def tuned(self, y):
+            self.alpha_optimizer.zero_grad()
+            (self.alpha.exp() * y.mean()).backward()
+            self.alpha_optimizer.step()
+
+        def tune(self):
+            self.alpha_optimizer = torch.optim.SGD([self.alpha], lr=0.1)
+
+    model = Policy()
+    model.tune()
+    for x, y in DataLoader(data, batch_size=4):
+        model.tuned(y)
+    """
+    assert "EngineModule(self.alpha_optimizer)," in convert(tmp_path, body(text))
+    kept = text.replace("torch.tensor(0.1)", "nn.Parameter(torch.tensor(0.1))")
+    assert "EngineModule" not in str(run(tmp_path, train=body(kept)).files[0].after)

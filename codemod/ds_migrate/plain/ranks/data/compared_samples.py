@@ -45,9 +45,15 @@ def _parts(loss: tuple[SourceFile, cst.CSTNode], modules: Values, flow: Flow) ->
                 seen.add(variable)
                 lines = flow.scopes(file).nodes(part, cst.Assign, cst.AugAssign)
                 todo += [(file, line.value) for line in lines if part.value in _names_set(line)]
+                todo += [(file, target) for line in lines for target in targets(line) if _is_item_of(target, part)]
             elif isinstance(part, cst.Call) and not flow.values(part.func, file) & modules:
                 todo += returned_values(part, file, flow)
         seen.add(id(node))
+
+
+def _is_item_of(target: cst.CSTNode, name: cst.Name) -> bool:
+    """Return whether an assignment sets items of a name, as those that a comparison chooses."""
+    return isinstance(target, cst.Subscript) and target.value.deep_equals(name)
 
 
 def _names_set(line: cst.Assign | cst.AugAssign) -> list[str]:
@@ -55,10 +61,19 @@ def _names_set(line: cst.Assign | cst.AugAssign) -> list[str]:
 
 
 def _compares(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
-    """Return whether a node is a product of a matrix of samples with a transposed one, or their distances."""
+    """Return whether a node is a product of a matrix of samples with a transposed one, or their distances.
+
+    So is the difference of a column and the same as a row, by which a loss over risk sets or ranks orders samples.
+    """
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
         sides: list[cst.BaseExpression] = [node.left, node.right]
         is_of_pairs = any(map(_is_transposed, sides))
+    elif isinstance(node, (cst.BinaryOperation, cst.Comparison)):
+        sides = _sides(node)
+        owners = [_transposed(side) for side in sides]
+        is_of_pairs = len(sides) == 2 and any(
+            owner is not None and owner.deep_equals(other) for owner, other in zip(owners, reversed(sides), strict=True)
+        )
     elif isinstance(node, cst.Call) and called_name(node) in _PRODUCTS | _DISTANCES:
         owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(node.args) == 1 else []
         sides = [*owner, *(arg.value for arg in node.args if arg.keyword is None)][:2]
@@ -69,10 +84,24 @@ def _compares(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
     return is_of_pairs and len(sides) == 2 and all(values.differs(side, file) for side in sides)
 
 
+def _sides(node: cst.BinaryOperation | cst.Comparison) -> list[cst.BaseExpression]:
+    """Return the two sides of a difference or an order."""
+    if isinstance(node, cst.Comparison):
+        return [node.left, node.comparisons[0].comparator] if len(node.comparisons) == 1 else []
+    return [node.left, node.right] if isinstance(node.operator, cst.Subtract) else []
+
+
+def _transposed(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return what an expression transposes; None where it does not."""
+    if isinstance(node, cst.Attribute) and node.attr.value == "T":
+        return node.value
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args:
+        return node.func.value if node.func.attr.value == "t" else None
+    return None
+
+
 def _is_transposed(node: cst.BaseExpression) -> bool:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value == "T"
-    return isinstance(node, cst.Call) and called_name(node) == "t" and not node.args
+    return _transposed(node) is not None
 
 
 def _is_spread(node: cst.BaseExpression) -> bool:

@@ -56,10 +56,14 @@ def _is_of_module(part: Value, flow: Flow) -> bool:
 
 
 def _may_be_in_module(value: Value, flow: Flow) -> bool:
-    """Return whether a tensor is kept by a module, or by what may be one, which makes it a parameter of that."""
+    """Return whether a tensor is kept by a module, or by what may be one, which makes it a parameter of that.
+
+    An attribute of a module that is no ``Parameter`` is none of it.
+    """
+    is_registered = not _is_plain(value, flow)
     for file in flow.files.values():
         for node in file.nodes(cst.Assign, cst.AnnAssign):
-            if node.value is not None and value in flow.values(node.value, file):
+            if is_registered and node.value is not None and value in flow.values(node.value, file):
                 owners = (v for t in targets(node) if isinstance(t, cst.Attribute) for v in flow.values(t.value, file))
                 if any(_may_be_module(owner, flow) for owner in owners):
                     return True
@@ -67,6 +71,13 @@ def _may_be_in_module(value: Value, flow: Flow) -> bool:
             if last_name(call.func) in _REGISTER and value in _given(call, file, flow):
                 return True
     return False
+
+
+def _is_plain(value: Value, flow: Flow) -> bool:
+    """Return whether a call of torch makes a tensor that is no ``Parameter``."""
+    call = flow.node(value)
+    makers = flow.values(call.func, flow.file(value)) if isinstance(call, cst.Call) else frozenset()
+    return bool(makers) and all(v.name in TENSOR_FACTORIES and not v.name.endswith("Parameter") for v in makers)
 
 
 def _may_be_module(owner: Value, flow: Flow) -> bool:
