@@ -79,6 +79,28 @@ def test_a_call_through_an_unknown_object_is_followed_to_its_argument(tmp_path: 
     assert message.endswith("it is the argument optimizer of Trainer(), which no call in them gives")
 
 
+def test_a_call_of_another_method_of_that_name_is_no_reason(tmp_path: Path) -> None:
+    text = """
+        class Model:
+            def update(self, batch, optim):
+                optim.zero_grad()
+                F.mse_loss(*batch).backward()
+                optim.step()
+
+
+        class Meter:
+            def log(self, value, n):
+                self.mean.update(value, n)
+
+
+        def fit(model, loader, optim):
+            for batch in loader:
+                model.update(batch, optim)
+        """
+    ((_, message),) = blocked(tmp_path, body(text))
+    assert message.endswith("it is the argument optim of fit(), which no call in them gives")
+
+
 def test_the_reason_names_the_argument_that_is_the_model(tmp_path: Path) -> None:
     text = GIVEN_TRAINER.replace("model, optimizer)", "model)").replace(
         "= optimizer", "= torch.optim.SGD(self.model.parameters(), lr=0.1)"

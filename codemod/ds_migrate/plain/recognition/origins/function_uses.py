@@ -17,7 +17,7 @@ _ASKS = frozenset({"isinstance", "issubclass", "super", "type", "hasattr", "cast
 
 def uses_besides_calls(
     function: cst.FunctionDef, parameter: str, file: SourceFile, flow: Flow, callers: Callers
-) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.BaseExpression | None]]:
+) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.Arg | None]]:
     """Yield where a function, or the class of an ``__init__``, is handed on, or called in a way that is not followed.
 
     A call counts that may give the parameter, and has the name of the function; what it gives comes third.
@@ -38,7 +38,7 @@ def uses_besides_calls(
                 if isinstance(around, cst.Call) and around.func is used:
                     given = argument(around, place, parameter)
                     if given is not None or has_star(around):
-                        yield other, used, given.value if given is not None else None
+                        yield other, used, given
                 elif values and isinstance(around, _HANDS_ON) and not _is_asked(used, other):
                     yield other, used, None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 
 import libcst as cst
 
@@ -141,12 +140,13 @@ class Origins:
         if given:
             return
         title = _called(function, file)
-        uses = list(islice(uses_besides_calls(function, name, file, self.flow, self.callers), _MOST_USES))
+        uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
         if not uses:
             yield Origin(f"it is the argument {name} of {title}, which no call in them gives", title)
-        for other, use, handed in uses:
-            if handed is not None and not of_kind(self.flow.values(handed, other), Kind.OPTIMIZER):
-                yield from self._all(handed, other, depth - 1)
+        named = [use for use in uses if use[2] is not None and _is_named(use[2], name)]  # others may be unrelated
+        for other, use, arg in (named or uses)[:_MOST_USES]:
+            if named and arg is not None and not of_kind(self.flow.values(arg.value, other), Kind.OPTIMIZER):
+                yield from self._all(arg.value, other, depth - 1)
             else:
                 place = f"{other.path.name}:{other.reported_position(use)[0]}"
                 yield Origin(f"it is the argument {name} of {title}, whose call cannot be followed from {place}")
@@ -173,6 +173,12 @@ class Origins:
                     yield from self._of_star(name, one, other, outer, depth - 1)
                 else:
                     yield from self._all(one.value, other, depth - 1)
+
+
+def _is_named(arg: cst.Arg, parameter: str) -> bool:
+    """Return whether an argument is given by the name of a parameter, or is a variable of that name."""
+    node = arg.value.attr if isinstance(arg.value, cst.Attribute) else arg.value
+    return arg.keyword is not None or (isinstance(node, cst.Name) and node.value == parameter)
 
 
 def _around(node: cst.CSTNode, file: SourceFile) -> list[cst.Assign | cst.AnnAssign]:
