@@ -468,7 +468,9 @@ VALIDATED = """
     """
 
 
-@pytest.mark.parametrize(("kept", "is_whole"), [("1", True), ("F.mse_loss(model(a), b)", False)])
+@pytest.mark.parametrize(
+    ("kept", "is_whole"), [("1", True), ("F.mse_loss(model(a), b)", False), ("1; memory.append(a)", False)]
+)
 def test_batches_that_a_function_draws_to_evaluate_stay_whole(kept: str, is_whole: bool, tmp_path: Path) -> None:
     text = convert(tmp_path, body(VALIDATED.replace("LOSS", kept)))
     assert "\nloader = shard(DataLoader(" in text

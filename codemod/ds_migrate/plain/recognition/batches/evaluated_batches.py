@@ -12,6 +12,8 @@ from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_PUTS = frozenset({"append", "appendleft", "copy_", "extend", "insert", "push", "put"})
+
 
 def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     """Return whether a call, whose result nothing takes, runs a function that evaluates and keeps no batch."""
@@ -54,8 +56,19 @@ def _keeps_batches(function: cst.FunctionDef, file: SourceFile) -> bool:
         if names <= drawn:
             break
         drawn |= names
+    if any(_is_put_away(call, drawn, file, function) for call in file.nodes(cst.Call, below=function)):
+        return True
     kept = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal, below=function) for item in node.names}
     return bool(kept & drawn)
+
+
+def _is_put_away(call: cst.Call, drawn: set[str], file: SourceFile, function: cst.FunctionDef) -> bool:
+    """Return whether a call puts a batch into a container, or a tensor, which the function has not made."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _PUTS:
+        return False
+    name = dotted(call.func.value)
+    is_own = name is not None and bool(file.values_of({name}, function))
+    return not is_own and any(_is_of(arg.value, drawn) for arg in call.args)
 
 
 def _is_of(value: cst.BaseExpression, names: set[str]) -> bool:
