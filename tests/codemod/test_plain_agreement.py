@@ -68,6 +68,36 @@ def test_a_check_for_nan_beside_what_differs_too_is_rank_0s(tmp_path: Path, test
     assert "mean_over_ranks" not in text
 
 
+CHECK = """\
+def check(loss, value):
+    valid, error = True, ""
+    if value == float("inf"):
+        valid, error = False, "inf"
+    return valid, error
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_blind"),
+    [
+        ("bad = torch.isnan(loss).any()\nif bad:\n    continue", True),
+        ("valid, error = check(loss, loss.item())\nif not valid:\n    continue", True),
+        ("if loss != loss:\n    continue", True),
+        ("if loss.item() == -math.inf:\n    continue", True),
+        ("if torch.isnan(loss):\n    continue", False),
+        ("if loss.item() > 9:\n    continue", False),
+    ],
+)
+def test_a_check_for_nan_that_only_rank_0_makes_is_for_review(lines: str, is_blind: bool, tmp_path: Path) -> None:
+    """As DeepSpeech's check_loss(): a rank whose loss was NaN trained on."""
+    loop = LOOP.replace("    loss.backward()", "    " + lines.replace("\n", "\n    ") + "\n    loss.backward()")
+    report = run(tmp_path, train="import math\n" + HEADER + CHECK + loop)
+    messages = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("may be NaN or infinite" in message for message in messages) is is_blind
+
+
 def test_an_early_stopper_decides_by_what_it_has_seen(tmp_path: Path) -> None:
     stopper = """\
 class Stopper:

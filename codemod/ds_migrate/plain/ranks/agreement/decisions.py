@@ -12,6 +12,7 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -22,6 +23,7 @@ from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
+from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
@@ -34,7 +36,6 @@ from ds_migrate.syntax.nodes import argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MEAN, _DECIDES = "mean_over_ranks", "rank_0_decides"
-_FINITE = frozenset({"isnan", "isinf", "isfinite"})
 
 
 def agree(
@@ -92,7 +93,7 @@ def agree(
             if id(node) in decided or not counts(node, file):
                 continue
             if values.differs(node.test, file) and common.is_led_by(node, file) and can_agree(node.test, file):
-                _agree_on_test(node, file, values, runtime, converted)
+                _agree_on_test(node, file, values, flow, runtime, converted, review)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
@@ -160,11 +161,17 @@ def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: Runti
 
 
 def _agree_on_test(
-    node: cst.If | cst.While, file: SourceFile, values: RankValues, runtime: RuntimeNames, converted: Converted
+    node: cst.If | cst.While,
+    file: SourceFile,
+    values: RankValues,
+    flow: Flow,
+    runtime: RuntimeNames,
+    converted: Converted,
+    review: Review,
 ) -> None:
     finite = [
         call.args[0].value for call in file.nodes(cst.Call, below=node.test)
-        if last_name(call.func) in _FINITE and call.args
+        if last_name(call.func) in FINITE and call.args
     ]  # fmt: skip
     finite = [number for number in finite if values.differs(number, file)]
     finite = [part for part in walk(node.test) if any(part.deep_equals(number) for number in finite)]
@@ -179,6 +186,9 @@ def _agree_on_test(
         converted(
             Code.PLAIN_AGREEMENT, file, node.test, "rank 0 decides for all ranks: their shares of the data differ"
         )
+        if asks_for_finite(node.test, file, flow):
+            message = "rank 0 decides by its own numbers, and those of another rank may be NaN or infinite"
+            review(Note(Code.PLAIN_AGREEMENT, file, node.test, message, "test mean_over_ranks() of them instead"))
 
 
 def _differs_elsewhere(
