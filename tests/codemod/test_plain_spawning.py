@@ -422,3 +422,19 @@ def test_processes_of_a_pool_that_train_are_refused(pool: str, is_refused: bool,
     report = run(tmp_path, train=imports + HEADER + fit + pool + "\n")
     found = [finding.message for _, finding in report.findings(Severity.BLOCKED)]
     assert any(message.startswith("processes of a pool train") for message in found) is is_refused
+
+
+@pytest.mark.parametrize("wrapped", ["model.layer", "model"])
+def test_a_part_of_a_module_in_distributed_data_parallel_is_for_review(wrapped: str, tmp_path: Path) -> None:
+    """As the two towers of DLRM, whose embeddings each rank has for itself."""
+    start = "import torch.distributed as dist\nfrom torch.utils.data import DistributedSampler\n"
+    start += "dist.init_process_group('gloo')\n"
+    whole = "class Whole(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = Net()\n"
+    whole += "        self.other = nn.Linear(1, 1)\n\n"
+    whole += "    def forward(self, x):\n        return self.other(self.layer(x))\n\n\n"
+    loop = LOOP.replace("model = Net()", f"model = Whole()\n{wrapped} = DDP({wrapped})")
+    report = run(
+        tmp_path, train=start + HEADER + whole + loop.replace("shuffle=True", "sampler=DistributedSampler(data)")
+    )
+    messages = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_DISTRIBUTED]
+    assert any("this part of the module alone" in message for message in messages) is (wrapped == "model.layer")

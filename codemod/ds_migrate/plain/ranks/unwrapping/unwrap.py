@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code, dotted, targets
+from ds_migrate.syntax.nodes import argument, code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -48,6 +48,13 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
     for file, call in _left(facts, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
         review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))
+    for file, call in _around_parts(facts, [call for _, call, _ in removed]):
+        message = (
+            "DistributedDataParallel averaged the gradients of this part of the module alone, "
+            "and the engine averages those of all its other parameters too"
+        )
+        help_text = "wrap the whole module, or keep what ranks do not share out of it"
+        review(Note(Code.PLAIN_DISTRIBUTED, file, call, message, help_text))
     is_copied = copies_weights(frozenset(value for site in facts.sites for value in site.of), facts.flow)
     for file, call, module in removed:
         message = f"{code(call.func)} is removed: the engine averages gradients"
@@ -70,6 +77,22 @@ def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFil
             is_own = any(wrappers.intersection(facts.flow.classes.external_bases(cls.key)) for cls in classes)
             if call not in removed and (is_own or facts.flow.is_call_of(call, file, wrappers)):
                 yield file, call
+
+
+def _around_parts(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
+    """Yield the calls of DistributedDataParallel around parts of modules of which an engine trains the whole."""
+    modules = frozenset(value for site in facts.sites if not site.parts for value in site.of)
+    for file in facts.flow.files.values():
+        for call in file.nodes(cst.Call):
+            module = argument(call, 0, "module")
+            if module is None or call in removed or not facts.flow.is_call_of(call, file, DISTRIBUTED):
+                continue
+            owner = module.value
+            while isinstance(owner, (cst.Attribute, cst.Subscript)):
+                owner = owner.value
+                if facts.flow.values(owner, file) & modules:
+                    yield file, call
+                    break
 
 
 def _prefix(text: str) -> cst.Arg:
