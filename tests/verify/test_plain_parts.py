@@ -139,6 +139,14 @@ class TestTrainingLoaders:
         sites = [site for site, _ in loaders.training()]
         assert all(site.startswith("test_plain_parts.py:") for site in sites)
 
+    def test_a_loader_whose_one_batch_is_the_data_of_another_does_not_train(self) -> None:
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            (numbers,) = next(iter(DataLoader(NUMBERS, batch_size=5)))
+            for _ in DataLoader(TensorDataset(numbers), batch_size=2):
+                loaders.trained()
+        assert [trained for _, trained in loaders.training()] == [False, True]
+
     @pytest.mark.parametrize("evaluates", ["without gradients", "in eval()"])
     def test_a_loader_that_evaluations_draw_from_between_steps_does_not_train(self, evaluates: str) -> None:
         loaders, model = Loaders(str(Path(__file__).parent)), torch.nn.Linear(1, 1)

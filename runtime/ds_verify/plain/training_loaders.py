@@ -127,6 +127,8 @@ class Loaders:
             number, site = len(self.used), self._site()
             loader._ds_verify_number = number
             self.used.append(LoaderUse(site))
+            # the first batch of another one may be the data of this one, as next(iter(whole)) is
+            self._evaluated |= {other for other in self._read if self.used[other].batches == 1}
             self.used[-1].shared = self.on_new(loader, number, site)
 
         @functools.wraps(begin)
