@@ -12,6 +12,7 @@ from ds_migrate.syntax.nodes import argument, has_star, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _HANDS_ON = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return, cst.DictElement, cst.Element)
+_SHORTEST = 3  # characters of a name that may stand for a longer one
 _ASKS = frozenset({"isinstance", "issubclass", "super", "type", "hasattr", "cast"})
 
 
@@ -20,7 +21,8 @@ def uses_besides_calls(
 ) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.Arg | None]]:
     """Yield where a function, or the class of an ``__init__``, is handed on, or called in a way that is not followed.
 
-    A call counts that may give the parameter, and has the name of the function; what it gives comes third.
+    A call of an unknown object counts where it gives an argument that is called like the parameter, or a star that may
+    hide it: other classes may have a method of that name. The argument comes third.
     """
     known = {id(call.func) for _, call in callers.of(function)}
     owner = class_around(function, file)
@@ -37,10 +39,20 @@ def uses_besides_calls(
                 assert around is not None
                 if isinstance(around, cst.Call) and around.func is used:
                     given = argument(around, place, parameter)
-                    if given is not None or has_star(around):
+                    if given is not None and (values or is_named_like(given, parameter)):
                         yield other, used, given
+                    elif given is None and has_star(around):
+                        yield other, used, None
                 elif values and isinstance(around, _HANDS_ON) and not _is_asked(used, other):
                     yield other, used, None
+
+
+def is_named_like(arg: cst.Arg, parameter: str) -> bool:
+    """Return whether an argument is given by name, or is a variable like the parameter, as ``opt`` is."""
+    node = arg.value.attr if isinstance(arg.value, cst.Attribute) else arg.value
+    name = node.value.lower() if isinstance(node, cst.Name) else ""
+    is_alike = len(name) >= _SHORTEST and (name in parameter.lower() or parameter.lower() in name)
+    return arg.keyword is not None or name == parameter.lower() or is_alike
 
 
 def class_around(function: cst.FunctionDef, file: SourceFile) -> cst.ClassDef | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.plain.recognition.origins.function_uses import class_around, uses_besides_calls
+from ds_migrate.plain.recognition.origins.function_uses import class_around, is_named_like, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
 from ds_migrate.syntax.nodes import is_literal, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
@@ -143,7 +143,7 @@ class Origins:
         uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
         if not uses:
             yield Origin(f"it is the argument {name} of {title}, which no call in them gives", title)
-        named = [use for use in uses if use[2] is not None and _is_named(use[2], name)]  # others may be unrelated
+        named = [use for use in uses if use[2] is not None and is_named_like(use[2], name)]  # others may be unrelated
         for other, use, arg in (named or uses)[:_MOST_USES]:
             if named and arg is not None and not of_kind(self.flow.values(arg.value, other), Kind.OPTIMIZER):
                 yield from self._all(arg.value, other, depth - 1)
@@ -173,12 +173,6 @@ class Origins:
                     yield from self._of_star(name, one, other, outer, depth - 1)
                 else:
                     yield from self._all(one.value, other, depth - 1)
-
-
-def _is_named(arg: cst.Arg, parameter: str) -> bool:
-    """Return whether an argument is given by the name of a parameter, or is a variable of that name."""
-    node = arg.value.attr if isinstance(arg.value, cst.Attribute) else arg.value
-    return arg.keyword is not None or (isinstance(node, cst.Name) and node.value == parameter)
 
 
 def _around(node: cst.CSTNode, file: SourceFile) -> list[cst.Assign | cst.AnnAssign]:
