@@ -413,15 +413,16 @@ def test_data_that_a_program_with_distributed_data_parallel_does_not_divide_stay
     [
         ("with multiprocessing.Pool(2) as pool:\n    pool.map(fit, [0.1, 0.2])", True),
         ("pool = ProcessPoolExecutor(2)\npool.submit(fit, 0.1)", True),
+        ("with ThreadPoolExecutor(2) as pool:\n    pool.map(fit, [0.1, 0.2])", True),
         ("with multiprocessing.Pool(2) as pool:\n    pool.map(str, [0.1, 0.2])\nfit(0.1)", False),
     ],
 )
-def test_processes_of_a_pool_that_train_are_refused(pool: str, is_refused: bool, tmp_path: Path) -> None:
-    imports = "import multiprocessing\nfrom concurrent.futures import ProcessPoolExecutor\n"
+def test_a_pool_that_trains_is_refused(pool: str, is_refused: bool, tmp_path: Path) -> None:
+    imports = "import multiprocessing\nfrom concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
     fit = "def fit(rate):\n" + textwrap.indent(LOOP.replace("lr=0.1", "lr=rate"), "    ") + "\n\n"
     report = run(tmp_path, train=imports + HEADER + fit + pool + "\n")
     found = [finding.message for _, finding in report.findings(Severity.BLOCKED)]
-    assert any(message.startswith("processes of a pool train") for message in found) is is_refused
+    assert any(message.startswith("a pool runs this training") for message in found) is is_refused
 
 
 @pytest.mark.parametrize("wrapped", ["model.layer", "model"])

@@ -40,7 +40,7 @@ _INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
 _STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
 
 
-_POOLS = frozenset({"Pool", "ProcessPoolExecutor"})
+_POOLS = frozenset({"Pool", "ThreadPool", "ProcessPoolExecutor", "ThreadPoolExecutor"})
 _OF_POOLS = frozenset(
     {"apply", "apply_async", "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "submit"}
 )
@@ -188,7 +188,7 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers
 def _pooled(
     call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
 ) -> Iterator[Refusal]:
-    """Yield why processes of a pool that train cannot be ranks: each trains a model by itself."""
+    """Yield why what a pool runs cannot be ranks: each trains a model by itself, and threads in another order."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _OF_POOLS or not call.args:
         return
     makers = (flow.node(value) for value in of_kind(flow.values(call.func.value, file), Kind.OBJECT))
@@ -198,7 +198,7 @@ def _pooled(
     if any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps):
         yield Refusal(
             Code.PLAIN_DISTRIBUTED, file, call,
-            "processes of a pool train, each a model by itself, where an engine is that of all ranks of a launcher",
+            "a pool runs this training, each a model by itself, where ranks must train all of them in one order",
             "call the function in this process, for one model after another",
         )  # fmt: skip
 
