@@ -134,3 +134,9 @@ def test_modules_of_one_class_keep_gradients_that_another_one_s_step_left(tmp_pa
 def test_without_the_runtime_a_module_that_keeps_its_optimizer_is_refused(text: str, tmp_path: Path) -> None:
     found = blocked(tmp_path, body(text), Options(plain=True, runtime=False))
     assert [code for code, message in found if "is an attribute of a module" in message] == ["DSM652"]
+
+
+def test_a_module_that_clears_its_own_gradients_is_seen_to_do_so(tmp_path: Path) -> None:
+    text = body(FIT).replace("optimizer.zero_grad()", "self.zero_grad()")
+    after = convert(tmp_path, text)
+    assert "zero_grad" not in after and "\n        match_torch(engine)\n" in after

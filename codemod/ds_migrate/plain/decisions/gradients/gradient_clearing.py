@@ -87,7 +87,8 @@ def _may_be_several(plan: ProgramPlan) -> bool:
 
 
 def _clears(zero: ZeroGrad, site: Site) -> bool:
-    return bool(zero.values & site.optimizers or of_kind(zero.values, Kind.MODULE, Kind.OBJECT) & site.of)
+    modules = of_kind(zero.values, Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)  # an instance: self in a module
+    return bool(zero.values & site.optimizers or modules & site.of)
 
 
 def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
