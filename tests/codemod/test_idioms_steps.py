@@ -642,8 +642,8 @@ AGAIN = {
         review=("DSM301",),
     ),
     "models in a dict": Idiom(
-        IN_A_DICT + train('out = self.nets["body"](inputs)', "loss = out.mean()", "self.context.backward(loss)",
-                          "self.context.backward(out.std())", STEP),
+        IN_A_DICT + train('out = self.nets["body"](inputs)', "loss = out.mean()",
+                          "self.context.backward(loss, retain_graph=True)", "self.context.backward(out.std())", STEP),
         review=("DSM301",),
     ),
     "each of a separate model in a dict": Idiom(
