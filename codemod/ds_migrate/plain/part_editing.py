@@ -60,7 +60,7 @@ class PartEditing:
         self._options = options
         self._single_loop_folders = single_loop_folders
         self._simplified = simplified
-        self._unparsed = {path for path in writable if parse_if_valid(flow.files[path].data) is None}
+        self._unparsed = {path for path, file in flow.files.items() if parse_if_valid(file.data) is None}
         self._writable = set(writable) - self._unparsed
         self._shared = shared
         self._runtime = RuntimeNames(options.runtime)
