@@ -38,6 +38,7 @@ GONE = frozenset({"wrap_model", "wrap_optimizer", "step_optimizer", "wrap_scaler
 # What rank 0 alone writes beside a converted loop.
 WRITES = re.compile(rb"""\bopen\(|["'][rwax]b?t?\+?b?t?["']|\bmkdir|\bmakedirs""")
 TEXT = re.compile(rb"text\w* = (.+)")
+NARROWED = re.compile(rb"(if .+) and is_main_rank\(\):")
 OPTIMIZER = re.compile(r"(?i)(\w+\.)?\w*opt(im(izer)?)?[dg]?")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SECONDS, SECONDS_PER_BYTE = 4.0, 60e-6  # CPU time of one run
@@ -157,12 +158,19 @@ def _is_kept(line: bytes, other: bytes, may_indent: bool) -> bool:
     What is printed may be made in a line before the condition, as a text: all ranks have to call what makes it.
     """
     text = TEXT.fullmatch(other.strip())
+    narrowed = NARROWED.fullmatch(other.strip())
     return (
         line == other
         or (may_indent and line.strip() == other.strip())
         or (may_indent and text is not None and line.strip() == b"print(%s)" % text[1])
+        or (may_indent and narrowed is not None and line.strip() in (narrowed[1] + b":", _bare(narrowed[1]) + b":"))
         or (line.startswith(b"from ") and other.partition(b" import ")[0] == line.partition(b" import ")[0])
     )
+
+
+def _bare(condition: bytes) -> bytes:
+    """Return a condition without the parentheses around it."""
+    return condition.replace(b"if (", b"if ", 1).removesuffix(b")")
 
 
 def _comments(data: bytes) -> Counter[str]:
