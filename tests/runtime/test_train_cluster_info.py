@@ -128,7 +128,7 @@ def test_a_run_directory_ignores_itself_in_git(
 
 
 def test_run_whose_start_was_killed_before_its_record_is_started_anew(tmp_path: Path) -> None:
-    for left in (".gitignore", ".run.json.tmp"):
+    for left in (".gitignore", "lock", ".run.json.tmp"):
         (tmp_path / left).write_text("*\n")
     run, continued = open_run(tmp_path, "x", 1)
     assert not continued and (run.path / "run.json").is_file()

@@ -32,7 +32,7 @@ from trial_runtime.train.config.run_plan import RunPlan
 
 DEFAULT_BASE = Path("runs")
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)  # part of the checkpoints' folder
-_MADE_FIRST = (".gitignore", f".{RUN_FILE}.tmp")
+_MADE_FIRST = (".gitignore", "lock", f".{RUN_FILE}.tmp")
 """What a start that was killed before it wrote the record leaves behind."""
 SUPERVISED_SEARCH = "DS_TRAIN_SUPERVISED_SEARCH"
 """Environment variable with the process id of the ``ds-train`` of a search that started one for a trial."""
