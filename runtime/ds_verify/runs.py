@@ -154,16 +154,16 @@ class VerificationRuns:
             if trained.original.failure is not None:
                 return
 
-    def _original(self, ranks: int) -> Job:
+    def _original(self, ranks: int, name: str = "original") -> Job:
         return replace(
-            self._job(self.sides.original, f"original-{ranks}ranks", ranks),
+            self._job(self.sides.original, f"{name}-{ranks}ranks", ranks),
             threads=max(1, cores() // (ranks * jobs_at_once(self.settings, ranks))),
             oracle=self.settings.oracle,
         )
 
     def _round(self, original: Job) -> Round:
         settings, ranks = self.settings, original.ranks
-        control = replace(original, name=f"control-{ranks}ranks", nudge=True)
+        control = replace(self._original(ranks, "control"), nudge=True)
         converted = self._converted(original, f"converted-{ranks}ranks")
         swept = {
             stage: self._converted(original, f"{converted.name}-zero{stage}", stage) for stage in settings.zero_sweep

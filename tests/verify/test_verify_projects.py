@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import jsonschema
 import pytest
 from ds_verify.cli import main
 from ds_verify.exit_codes import DIFFERENT, NOT_RUN, SAME
+from ds_verify.failure import Failure
+from ds_verify.job import Job, JobRunner
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -153,6 +156,19 @@ def test_a_conversion_that_raises_is_reported_with_the_users_own_traceback(
     assert first == "the converted trial does not train with 1 rank:"
     assert second == "Traceback (most recent call last):"
     assert third.startswith('  File "model_def.py", line ') and third.endswith(", in train_batch")
+
+
+def test_each_run_has_its_own_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def keep(_: JobRunner, given: Sequence[Job], *_args: object, **_options: object) -> dict[str, Failure]:
+        jobs.extend(given)
+        return {job.name: Failure(0, "not run") for job in given}
+
+    monkeypatch.setattr(JobRunner, "run", keep)
+    verify(project, "--ranks", "1")
+    assert len(jobs) == 3
+    assert all(f"/runs/{job.name}" in json.dumps(job.info) for job in jobs)
 
 
 SECOND = """
