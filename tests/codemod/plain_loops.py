@@ -56,6 +56,17 @@ GIVEN_TRAINER = """
                 self.optimizer.step()
     """
 
+SUM = """\
+def train(model, loader, optimizer):
+    total = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * len(x)
+    return AVERAGE
+"""
 OPTIONAL_SCALER = """
     def train(model, loader, optimizer, scaler=None):
         for x, y in loader:

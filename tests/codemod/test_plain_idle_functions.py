@@ -6,26 +6,19 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, LOOP, body, run
+from plain_loops import HEADER, LOOP, SUM, body, run
 
-SUM = """
-    def train(model, loader, optimizer):
-        total = 0.0
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(x)
-        return total / len(loader.dataset)
+LOOP_IN_MAIN = (
+    SUM.replace("AVERAGE", "total / len(loader.dataset)")
+    + """
 
-
-    def main():
-        GROUP
-        loader = DataLoader(data, batch_size=4)
-        model = Net()
-        print(train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1)))
-    """
+def main():
+    GROUP
+    loader = DataLoader(data, batch_size=4)
+    model = Net()
+    print(train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1)))
+"""
+)
 HELPERS = """\
 import torch.distributed as dist
 
@@ -52,25 +45,25 @@ def _converted(folder: Path, text: str, **files: str) -> str:
 
 
 def test_a_function_that_an_entry_point_runs_forms_the_ranks(tmp_path: Path) -> None:
-    text = body(SUM).replace("GROUP", "dist.init_process_group('gloo')")
+    text = body(LOOP_IN_MAIN).replace("GROUP", "dist.init_process_group('gloo')")
     assert "count_samples" not in _converted(tmp_path, text)
 
 
 @pytest.mark.parametrize("main", ["main()", "if __name__ == '__main__':\n    main()"])
 def test_helpers_that_only_idle_functions_call_form_no_ranks(tmp_path: Path, main: str) -> None:
-    text = "from helpers import note\n" + body(SUM).replace("GROUP", "note('begun')") + f"\n\n{main}\n"
+    text = "from helpers import note\n" + body(LOOP_IN_MAIN).replace("GROUP", "note('begun')") + f"\n\n{main}\n"
     assert "count_samples" in _converted(tmp_path, text, helpers=HELPERS)
 
 
 def test_an_idle_loop_beside_one_that_runs_forms_no_ranks(tmp_path: Path) -> None:
-    text = body(SUM).replace("GROUP", "pass")
-    other = body(SUM).replace("GROUP", "dist.init_process_group('gloo')").replace("main", "main_of_ranks")
+    text = body(LOOP_IN_MAIN).replace("GROUP", "pass")
+    other = body(LOOP_IN_MAIN).replace("GROUP", "dist.init_process_group('gloo')").replace("main", "main_of_ranks")
     text += "\n\nmain()\n" + other.removeprefix(HEADER).replace("train(", "train_on_ranks(")
     assert "count_samples" in _converted(tmp_path, text)
 
 
 def test_what_a_method_calls_that_a_base_class_calls_runs(tmp_path: Path) -> None:
-    text = body(SUM).replace("GROUP", "pass")
+    text = body(LOOP_IN_MAIN).replace("GROUP", "pass")
     group = "\n    def hook(self):\n        dist.init_process_group('gloo')\n"
     text = text.replace("class Net(nn.Module):\n", f"class Net(nn.Module):{group}")
     assert "count_samples" not in _converted(tmp_path, text + "\n\nmain()\n")
@@ -79,7 +72,7 @@ def test_what_a_method_calls_that_a_base_class_calls_runs(tmp_path: Path) -> Non
 def test_what_only_another_script_calls_stays_as_it_is(tmp_path: Path) -> None:
     prepare = "def prepare(path):\n    os.makedirs(path)\n    print(path)\n"
     tools = f"import os\n\n\n{prepare}\n\ndef note(text):\n    print(text)\n"
-    text = "from tools import note\n" + body(SUM).replace("GROUP", "note('begun')") + "\n\nmain()\n"
+    text = "from tools import note\n" + body(LOOP_IN_MAIN).replace("GROUP", "note('begun')") + "\n\nmain()\n"
     report = run(tmp_path, train=text, tools=tools, prepare="from tools import prepare\n\nprepare('data')\n")
     (changed,) = [file.after for file in report.files if file.path.name == "tools.py"]
     assert changed is not None
@@ -114,7 +107,7 @@ def test_a_script_that_starts_the_training_of_another_file_prints_on_rank_0(star
 
 
 def test_a_test_that_calls_a_training_function_gives_it_an_engine(tmp_path: Path) -> None:
-    train = body(SUM).replace("GROUP", "pass") + "\n\nif __name__ == '__main__':\n    main()\n"
+    train = body(LOOP_IN_MAIN).replace("GROUP", "pass") + "\n\nif __name__ == '__main__':\n    main()\n"
     made = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
     test = f"from train import *\n\n\ndef test_it_learns():\n    model = Net()\n    {made}\n"
     test += "    assert train(model, DataLoader(data, batch_size=4), optimizer) < 1\n"

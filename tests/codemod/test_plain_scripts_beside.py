@@ -5,22 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ds_migrate.findings import Severity
-from plain_loops import body, run
+from plain_loops import SUM, body, run
 
-TRAINER = """\
-import torch.nn.functional as F
-
-
-def train(model, loader, optimizer):
-    total = 0.0
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        total += loss.item() * len(x)
-    return AVERAGE
-"""
+TRAINER = f"import torch.nn.functional as F\n\n\n{SUM}"
 ALONE = """
     from trainer import train
 

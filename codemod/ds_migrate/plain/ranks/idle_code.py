@@ -13,11 +13,11 @@ from ds_migrate.syntax.source import SourceFile
 
 def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
     """Return whether a node of a helper file never runs with the loop: in an idle function, or in another script."""
-    training = {*(id(step.file) for step in facts.operations.steps), *(id(site.file) for site in facts.all_sites)}
-    if id(file) in training:
+    if file in facts.training_files:
         return False
     is_in_script = any(
         isinstance(outer, cst.If) and "__name__" in dotted_names(outer.test) for outer in (node, *file.ancestors(node))
     )
+    training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
     return is_other_script or idle_functions(facts.flow).hold(node, file)

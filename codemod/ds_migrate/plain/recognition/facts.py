@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import libcst as cst
@@ -187,6 +188,11 @@ class LoopFacts:
     def all_sites(self) -> list[Site]:
         """The places where an engine is made: several of one variable where its optimizer is replaced."""
         return [one for site in self.sites for one in site.all]
+
+    @cached_property
+    def training_files(self) -> frozenset[SourceFile]:
+        """The files that step an optimizer, or make one for an engine."""
+        return frozenset((*(step.file for step in self.operations.steps), *(site.file for site in self.all_sites)))
 
     @property
     def functions(self) -> list[tuple[SourceFile, cst.FunctionDef | None]]:

@@ -33,17 +33,15 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
     return False
 
 
-def is_test_file(file: SourceFile) -> bool:
-    """Return whether pytest collects the tests of a file, by its name."""
-    return _TEST_FILE.fullmatch(file.path.name) is not None
+def is_test(function: cst.FunctionDef, file: SourceFile) -> bool:
+    """Return whether pytest runs a function, by its name and that of its file."""
+    return function.name.value.startswith("test_") and _TEST_FILE.fullmatch(file.path.name) is not None
 
 
 def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:
-    """Return whether a node is in a function that only a test runner calls, by the names that pytest looks for."""
-    if not is_test_file(file):
-        return False
+    """Return whether a node is in a function that pytest alone runs."""
     functions = [outer for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef)]
-    return bool(functions) and functions[-1].name.value.startswith("test_") and not callers.of(functions[-1])
+    return bool(functions) and is_test(functions[-1], file) and not callers.of(functions[-1])
 
 
 def leaves_out(

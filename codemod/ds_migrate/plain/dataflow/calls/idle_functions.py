@@ -8,7 +8,7 @@ from itertools import islice
 import libcst as cst
 
 from ds_migrate.files.prefilter import may_pass_backward, may_step
-from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test
 from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
@@ -47,8 +47,7 @@ class IdleFunctions:
                 for file in files for call in file.nodes(cst.Call) if called_name(call) == "backward"
             }
         )  # fmt: skip
-        tests = {id(node) for node, file in functions if is_test_file(file) and node.name.value.startswith("test_")}
-        unnamed |= tests & training
+        unnamed |= {id(function) for function, file in functions if is_test(function, file)} & training
         running = graph.reached_from(unnamed.union(id(file.module) for file in files))
         named = graph.named()
         entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]

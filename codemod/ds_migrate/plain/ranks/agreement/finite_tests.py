@@ -61,7 +61,7 @@ def _assigned(name: cst.Name, file: SourceFile, flow: Flow) -> Iterator[cst.Base
 
 
 def _tests_parameter(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a function of the program tests what it is given."""
+    """Return whether a function of the program tests its arguments."""
     for value in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
         function = flow.node(value)
         if isinstance(function, cst.FunctionDef):

@@ -62,13 +62,12 @@ class OutputCalls:
 
     def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call writes a file that the program makes beside its training."""
-        if self._fills_buffer(call, file):
-            return False
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-        if is_method and call.args and not known:
-            return True
-        return self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_image(call, file)
+        is_saved = (is_method and call.args and not known) or (
+            self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_image(call, file)
+        )
+        return bool(is_saved) and not self._fills_buffer(call, file)
 
     def _saves_image(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is ``image.save(path)`` of an image that PIL has made."""

@@ -133,7 +133,7 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
 
 
 def _makes_loader(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts) -> bool:
-    """Return whether an expression makes a loader: what it is given is data, of which the loader makes batches."""
+    """Return whether an expression makes a loader: its arguments are data, of which the loader makes batches."""
     return isinstance(node, cst.Call) and bool(of_kind(facts.flow.values(node, file), Kind.LOADER))
 
 
