@@ -64,6 +64,30 @@ def test_a_break_out_of_a_loop_keeps_no_rank_from_what_stands_behind_the_loop(tm
     assert "        wait_for_all_ranks()\n        self.model.load_state_dict(torch.load(" in after
 
 
+def test_ranks_start_behind_the_docstring_of_the_init_that_is_no_overload(tmp_path: Path) -> None:
+    overloads = """
+    class Trainer:
+        @typing.overload
+        def __init__(self) -> None: ...
+
+        @typing.overload
+        def __init__(self, rate: float) -> None: ...
+
+        def __init__(self, rate=0.1):
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate)
+
+        def fit(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+    """
+    after = convert(tmp_path, body(overloads))
+    assert after.count("    init_distributed()\n") == 1
+    assert "    def __init__(self, rate=0.1):\n        init_distributed()\n" in after
+
+
 def test_a_class_that_is_built_on_a_base_of_the_one_around_it_is_read_to_the_end(tmp_path: Path) -> None:
     nested = """
     class Base:

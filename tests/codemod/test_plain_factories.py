@@ -144,6 +144,22 @@ def test_a_class_method_is_given_the_class_that_it_is_called_on(tmp_path: Path) 
     assert "    engine, *_ = deepspeed.initialize(\n        model=model,\n        optimizer=optimizer,\n" in after
 
 
+def test_a_factory_gives_by_position_what_its_caller_names(tmp_path: Path) -> None:
+    text = """
+    def make(module, kind, params):
+        return getattr(module, kind)(params)
+
+
+    model = Net()
+    optimizer = make(torch.optim, "Adam", params=model.parameters())
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+    assert "    optimizer=optimizer,\n" in convert(tmp_path, body(text))
+
+
 LOOKED_UP = """
     import functools
     import importlib

@@ -60,7 +60,7 @@ class Factory:
             if arg.star == "*" and name == stars[0]:
                 found += [one for one in more if one.keyword is None and one.star != "**"]
             elif arg.star != "**" and name in bound:
-                found.append(bound[name].with_changes(keyword=arg.keyword))
+                found.append(bound[name].with_changes(keyword=arg.keyword, equal=arg.equal))
         found += [one for one in more if one.keyword is not None] if stars[1] is not None else []
         return [*found, _HIDDEN]
 

@@ -54,10 +54,10 @@ def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | Non
     methods = (
         block.body if isinstance(block, cst.IndentedBlock) and isinstance(file.parent(block), cst.ClassDef) else ()
     )
-    return next(
-        (m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__" and m is not function),
-        None,
-    )
+    if function.name.value == "__init__":
+        return None
+    inits = [m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__"]
+    return inits[-1] if inits else None  # the others are for @overload
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:

@@ -85,7 +85,8 @@ def _is_partial(node: cst.Attribute, file: SourceFile) -> bool:
 
 
 def _method(node: cst.ClassDef, name: str) -> cst.FunctionDef | None:
-    return next((m for m in node.body.body if isinstance(m, cst.FunctionDef) and m.name.value == name), None)
+    found = [m for m in node.body.body if isinstance(m, cst.FunctionDef) and m.name.value == name]
+    return found[-1] if found else None  # the others are for @overload
 
 
 def _attributes_set(file: SourceFile, function: cst.FunctionDef) -> list[cst.Attribute]:
