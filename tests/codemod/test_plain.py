@@ -440,12 +440,33 @@ def test_clipping_stays_where_groups_may_leave_parameters_out(old: str, new: str
     assert '"gradient_clipping": 0.0,' in after and '"zero_optimization": {"stage": 0},' in after
 
 
-def test_a_name_of_another_function_is_never_written_where_the_engine_is_made(tmp_path: Path) -> None:
+def test_a_part_of_which_a_method_of_its_module_makes_the_optimizer_is_named_from_outside(tmp_path: Path) -> None:
     method = "def make(self):\n        return torch.optim.SGD(self.fc.parameters(), lr=0.1)\n\n    def forward"
     text = HEADER.replace("def forward", method)
-    text += LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "model.make()")
-    ((code, message),) = blocked(tmp_path, text)
-    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
+    of_method = convert(tmp_path, text + LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "model.make()"))
+    in_place = convert(tmp_path, text + LOOP.replace("model.parameters()", "model.fc.parameters()"))
+    assert of_method == in_place.replace("torch.optim.SGD(model.fc.parameters(), lr=0.1)", "model.make()")
+
+
+def test_two_optimizers_that_a_method_makes_of_parts_have_engines_of_these(tmp_path: Path) -> None:
+    method = """    def make(self):
+        generator = list(self.one.parameters())
+        return torch.optim.Adam(generator, lr=0.1), torch.optim.Adam(self.two.parameters(), lr=0.2)
+"""
+    model = "class Pair(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    model += f"        self.one = Net()\n        self.two = Net()\n\n{method}\n\n"
+    loop = """model = Pair()
+one, two = model.make()
+for x, y in DataLoader(data, batch_size=4):
+    one.zero_grad()
+    F.mse_loss(model.one(x), y).backward()
+    one.step()
+    two.zero_grad()
+    F.mse_loss(model.two(x), y).backward()
+    two.step()
+"""
+    after = convert(tmp_path, HEADER + model + loop)
+    assert "model=model.one," in after and "model=model.two," in after
 
 
 def test_engines_of_modules_that_may_be_one_clear_no_gradients(tmp_path: Path) -> None:

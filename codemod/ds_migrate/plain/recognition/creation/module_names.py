@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind, without_parts
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.creation.bindings import Bound
 from ds_migrate.plain.recognition.facts import Refusal
 from ds_migrate.plain.recognition.parameters.owners import Owners, owner_at
@@ -15,12 +17,15 @@ from ds_migrate.syntax.nodes import dotted, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 
-def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow) -> dict[str, Values] | Refusal:
-    """Return the modules as they are called where the engine is made."""
+def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow) -> Owners | Refusal:
+    """Return the modules, and parts of modules, as they are called where the engine is made."""
     file, function = member.file, member.file.function(member.statement)
     is_here = maker_file is file and maker_file.function(member.maker[1]) is function
     found: dict[str, Values] = {}
     method = maker_file.function(member.maker[1])
+    of_receiver = None if is_here else _parts_of_receiver(method, owners, member, flow)
+    if of_receiver is not None:
+        return of_receiver
     for text, values in owners.values.items():
         if is_here and (text not in owners.passed or _is_of_module(text, values, member, flow)):
             found[text] = values
@@ -41,7 +46,7 @@ def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow
                 "give the model a name there: make both in the same function, or return it beside the optimizer",
             )  # fmt: skip
         found[name] = values
-    return found
+    return replace(owners, values=found, parts=owners.parts if is_here else {})
 
 
 def _is_of_module(text: str, values: Values, member: Bound, flow: Flow) -> bool:
@@ -68,6 +73,19 @@ def _receiver_of(method: cst.FunctionDef | None, text: str, member: Bound, flow:
                 return {}
             return found if all(of_kind(held, Kind.MODULE) == held for held in found.values()) else {}
     return {}
+
+
+def _parts_of_receiver(method: cst.FunctionDef | None, owners: Owners, member: Bound, flow: Flow) -> Owners | None:
+    """Return the parts of the module whose method makes the optimizer of them, as the call at the site names it."""
+    names = [text.partition(".") for text in owners.values]
+    if owners.tensors or not all(path for _, _, path in names) or len({name for name, _, _ in names}) != 1:
+        return None
+    ((outer, held),) = (_receiver_of(method, names[0][0], member, flow) or {"": NOTHING}).items()
+    if len(held) != 1:
+        return None
+    (module,) = held
+    parts = {f"{outer}.{path}": (outer, Value(Kind.PART, module.key, path)) for _, _, path in names}
+    return replace(owners, values={outer: held}, parts=parts, is_partial=True, has_wholes=False)
 
 
 def _attribute_of_receiver(

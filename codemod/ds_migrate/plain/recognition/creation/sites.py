@@ -146,24 +146,23 @@ def _site(
             later_groups = [(place, _owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:
             return _unknown_owner(error, maker, maker_file, flow, callers)
-        is_partial |= owners.is_partial
-        tensors |= owners.tensors
-        is_here = maker_file is file and maker_file.function(maker) is function
-        if is_here and len(members) == 1 and not (owners.has_wholes or tensors or added or later):
-            parts = {text: part for text, (_, part) in owners.parts.items()}
         named = modules_at(owners, member, maker_file, flow)
         if isinstance(named, Refusal):
             return named
-        texts |= named
+        is_partial |= named.is_partial
+        tensors |= named.tensors
+        if len(members) == 1 and not (named.has_wholes or tensors or added or later):
+            parts = {text: part for text, (_, part) in named.parts.items()}
+        texts |= named.values
         for group in groups:
             texts |= group.values
             tensors |= group.tensors
             is_partial |= group.is_partial
         for place, group in later_groups:
-            named = _named_before(place, group, texts, statement, flow, file)
-            if isinstance(named, Refusal):
-                return named
-            texts |= named
+            before = _named_before(place, group, texts, statement, flow, file)
+            if isinstance(before, Refusal):
+                return before
+            texts |= before
     values = frozenset(v for held in (*texts.values(), *tensors.values()) for v in held)
     last = max([statement, *(file.statement(call) for call in added)], key=file.position)
     calls = [member.maker for member in members]
