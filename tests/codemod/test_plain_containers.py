@@ -337,3 +337,47 @@ def test_an_optimizer_that_a_dict_holds_by_a_variable_key_has_an_engine(step: st
     text = convert(tmp_path, body(BY_NAME.replace("STEP", step)))
     assert "    engine, *_ = deepspeed.initialize(\n        model=nets[name],\n        optimizer=opts[name],\n" in text
     assert text.endswith(after)
+
+
+ATTRIBUTES = """
+    import types
+    from munch import Munch
+
+    class Options(dict):
+        def __getattr__(self, name):
+            return self[name]
+
+    class Solver:
+        def __init__(self):
+            self.nets = MADE(g=Net(), d=nn.Linear(4, 1))
+            self.optims = OPTIMS
+
+        def train(self, loader):
+            nets, optims = self.nets, self.optims
+            for x, y in loader:
+                for optim in (optims.g, optims.d):
+                    optim.zero_grad()
+                F.mse_loss(nets.g(x) + nets.d(x), y).backward()
+                optims.g.step()
+                optims.d.step()
+
+    Solver().train(DataLoader(data, batch_size=4))
+    """
+
+
+@pytest.mark.parametrize("made", ["Munch", "Options"])
+def test_items_of_a_dict_are_its_attributes(made: str, tmp_path: Path) -> None:
+    filled = f"{made}()\n            for net in self.nets.keys():\n                self.optims[net] = "
+    filled += "torch.optim.Adam(self.nets[net].parameters())"
+    after = convert(tmp_path, body(ATTRIBUTES.replace("MADE", made).replace("OPTIMS", filled)))
+    assert "model=self.nets[net],\n" in after and "optimizer=self.optims[net],\n" in after
+    assert "engine_of(optims.g).step()\n" in after and "engine_of(optims.d).step()\n" in after
+
+
+@pytest.mark.parametrize("made", ["Munch", "Options", "types.SimpleNamespace"])
+def test_what_attributes_are_made_of_by_keywords_is_followed(made: str, tmp_path: Path) -> None:
+    given = "g=torch.optim.Adam(self.nets.g.parameters()), d=torch.optim.Adam(self.nets.d.parameters())"
+    after = convert(tmp_path, body(ATTRIBUTES.replace("MADE", made).replace("OPTIMS", f"{made}({given})")))
+    assert after.count("deepspeed.initialize(") == 2
+    assert "model=self.nets.g,\n" in after and "model=self.nets.d,\n" in after
+    assert "engine_of(optims.g).step()\n" in after and "engine_of(optims.d).step()\n" in after

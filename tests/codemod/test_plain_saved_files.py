@@ -237,6 +237,14 @@ def test_a_wrapper_that_is_moved_keeps_its_names(moved: str, tmp_path: Path) -> 
     assert "torch.save(model.state_dict(prefix=\"module.\"), 'a.pt')" in after
 
 
+def test_a_copy_of_a_wrapper_keeps_its_names(tmp_path: Path) -> None:
+    loop = LOOP.replace("model = Net()\n", "model = nn.DataParallel(Net())\nema = copy.deepcopy(model)\n")
+    saved = "torch.save(ema.module.state_dict(), 'a.pt')\ntorch.save(ema.state_dict(), 'b.pt')\n"
+    after = convert(tmp_path, "import copy\n" + HEADER + loop + saved)
+    assert "torch.save(ema.state_dict(), 'a.pt')" in after
+    assert "torch.save(ema.state_dict(prefix=\"module.\"), 'b.pt')" in after
+
+
 def test_the_condition_of_a_wrapper_is_known_as_an_attribute(tmp_path: Path) -> None:
     trainer = """
         class Trainer:

@@ -259,6 +259,12 @@ class TestWeights:
             Net()
         assert list(registry.tensors()) == ["Net.layers.0.0.weight", "Net.layers.0.0.bias"]
 
+    def test_a_wrapper_inside_a_model_changes_no_names(self) -> None:
+        registry = ModuleRegistry()
+        with registry.watched():
+            torch.nn.Sequential(torch.nn.DataParallel(torch.nn.Linear(1, 1)))
+        assert list(registry.tensors()) == ["Sequential.0.weight", "Sequential.0.bias"]
+
 
 class TestWhatStepsNeedNotShow:
     """What differs in no loss and no weight of the observed steps is recorded by value."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -101,10 +101,11 @@ class ModuleRegistry:
         found: dict[str, torch.Tensor] = {}
         known: set[int] = set()
         for root, module in self.roots():
+            wrappers = {path for path, part in module.named_modules() if type(part).__name__ in _WRAPPERS}
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
                 if id(tensor) not in known:
                     known.add(id(tensor))
-                    found[f"{root}.{name}"] = tensor
+                    found[f"{root}.{_without_wrappers(name, wrappers)}"] = tensor
         alone = [tensor for tensor in dict.fromkeys(self.optimized) if id(tensor) not in known]
         return found | {f"parameter {number} of no module": tensor for number, tensor in enumerate(alone, 1)}
 
@@ -131,6 +132,12 @@ class ModuleRegistry:
                 if listed and not any(hasattr(tensor, "ds_id") for tensor in listed):
                     found[f"{root} {kind}"] = norm(listed)
         return found
+
+
+def _without_wrappers(name: str, wrappers: Collection[str]) -> str:
+    """Return the name of a tensor without the attributes in which wrappers, at these paths, hold their modules."""
+    parts = name.split(".")
+    return ".".join(part for index, part in enumerate(parts) if ".".join(parts[:index]) not in wrappers)
 
 
 def norm(tensors: Iterable[torch.Tensor]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.torch_names import kind_made_by
+from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS, kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets, without_index
@@ -14,6 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
 PROPERTIES = ("property", "cached_property", "functools.cached_property", "abstractproperty", "abc.abstractproperty")
+_DICTS = frozenset({"dict", "OrderedDict", "collections.OrderedDict"})
 _DEPTH = 8
 _LONGEST = 40  # characters of a string that may name an attribute
 
@@ -92,6 +93,17 @@ class Classes:
     def is_loader(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on a ``DataLoader``."""
         return any(name.rpartition(".")[2] == "DataLoader" for name in self._base_names(node, file))
+
+    def is_attribute_dict(self, callee: Value) -> bool:
+        """Return whether a call of this makes a dict whose items are attributes, too."""
+        if callee.kind is not Kind.CLASS:
+            return callee.kind is Kind.EXTERNAL and callee.name in ATTRIBUTE_DICTS
+        file, node = self._definition(callee.key)
+        if not any(dotted(base.value) in _DICTS for base in node.bases):
+            return False
+        assigned = {dotted(target) for line in file.nodes(cst.Assign, below=node) for target in targets(line)}
+        looks_up = callee.key in self._own_methods.get("__getattr__", ())
+        return looks_up or bool(assigned & {"__getattr__", "self.__dict__"})
 
     def bases(self, key: int) -> list[int]:
         """Return the classes of the program that a class is built on directly."""

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.calls.partial_calls import LAMBDA, as_partial, called_by_partial
 from ds_migrate.plain.dataflow.calls.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.classes import Classes
-from ds_migrate.plain.dataflow.containers.container_items import ContainerItems
+from ds_migrate.plain.dataflow.containers.container_items import ContainerItems, item_name
 from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.lookup.factories import Factories, Factory
 from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules, leading_text
@@ -114,6 +114,9 @@ class Expressions:
             return held | self._methods(base.key, name)
         if base.kind is Kind.SCHEDULE and base.of:
             return self._methods(base.of, name)
+        if base.kind is Kind.MAPPING and base.name and not hasattr(dict, name):
+            methods = self._methods(base.of, name) if base.of else NOTHING
+            return methods or self.items.by_key(base, item_name(name)) or deeper(base, name)
         if base.kind not in (Kind.MODULE, Kind.OBJECT):
             return NOTHING
         held = self.variables.held(self.classes.attribute(base.key, name))
@@ -148,6 +151,9 @@ class Expressions:
         if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
         for callee in callees:
+            if self.classes.is_attribute_dict(callee) and all(arg.keyword is not None for arg in call.args):
+                found.add(self.variables.make(Kind.MAPPING, call, file, callee.name or "dict", callee.key))
+                continue
             chosen = self.chosen_by(callee, call, file)
             if chosen is None:
                 found |= self._returned_by(callee, call, call, file)

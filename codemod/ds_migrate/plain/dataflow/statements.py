@@ -144,6 +144,8 @@ class Statements:
         elif isinstance(target, cst.Attribute):
             for base in self._expressions.values(target.value, file):
                 owner = attribute_owner(base)
+                if base.kind is Kind.MAPPING and base.name:
+                    yield (base.key, item_name(target.attr.value)), values
                 if owner is not None:
                     yield self._expressions.classes.attribute(owner, target.attr.value), values
         elif isinstance(target, (cst.Tuple, cst.List)):
@@ -155,7 +157,7 @@ class Statements:
             part = target.slice[0].slice
             containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
             if isinstance(part, cst.Index) and isinstance(part.value, (cst.SimpleString, cst.Integer)):
-                yield from (((base.key, item_name(part.value)), values) for base in containers)
+                yield from (((base.key, item_name(part.value.evaluated_value)), values) for base in containers)
             else:  # of each task, or registered
                 yield from self._kept(values, target.value, target, file)
 
@@ -170,7 +172,7 @@ class Statements:
         if isinstance(node, cst.Dict):
             for pair in node.elements:
                 if isinstance(pair, cst.DictElement) and isinstance(pair.key, cst.SimpleString):
-                    yield (id(node), item_name(pair.key)), self._expressions.values(pair.value, file)
+                    yield (id(node), item_name(pair.key.evaluated_value)), self._expressions.values(pair.value, file)
                 elif isinstance(pair, cst.DictElement):  # as of {Trainer.name(): Trainer}
                     chosen = of_kind(self._expressions.values(pair.value, file), *_KEPT_BY_NAME)
                     yield (id(node), "[]"), chosen

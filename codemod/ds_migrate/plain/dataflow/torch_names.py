@@ -33,7 +33,13 @@ CLIP_NORM = frozenset(
 OPTIMIZER_FACTORIES = frozenset(
     {"create_optimizer", "create_optimizer_v2", "get_optimizer", "build_optimizer", "make_optimizer"}
 )
+COPY = frozenset({"copy.deepcopy"})
 NAMED_TUPLE = "collections.namedtuple"
+NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
+# Dicts whose items are attributes, too.
+ATTRIBUTE_DICTS = frozenset(
+    {"munch.Munch", "easydict.EasyDict", "addict.Dict", "box.Box", "attrdict.AttrDict", "ml_collections.ConfigDict"}
+)
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
 

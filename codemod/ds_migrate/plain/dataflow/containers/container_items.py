@@ -43,13 +43,17 @@ class ContainerItems:
         """Return whether items of a container are not known by their index: some are appended, or made in a loop."""
         return any(name == "[]" or name.startswith(_APPENDED) for name in self._variables.names(value.key))
 
+    def by_key(self, value: Value, name: str) -> Values:
+        """Return the items of a sequence or mapping that a known key or index may mean."""
+        return self.all_of(value) if self._grows(value) else self.named(value, name)
+
     def at(self, containers: Values, index: cst.BaseExpression) -> Values:
         """Return the items of containers, or of modules and libraries, that an index may mean."""
         found: set[Value] = set()
         for value in containers:
             if value.kind in (Kind.MAPPING, Kind.SEQUENCE):
-                if isinstance(index, (cst.SimpleString, cst.Integer)) and not self._grows(value):
-                    found |= self.named(value, item_name(index))
+                if isinstance(index, (cst.SimpleString, cst.Integer)):
+                    found |= self.by_key(value, item_name(index.evaluated_value))
                 else:
                     found |= self.all_of(value)
             elif value.kind is Kind.FILE:
@@ -61,9 +65,9 @@ class ContainerItems:
         return frozenset(found)
 
 
-def item_name(index: cst.SimpleString | cst.Integer) -> str:
+def item_name(key: object) -> str:
     """Return the name of the variable that an item of a container is."""
-    return f"[{index.evaluated_value!r}]"
+    return f"[{key!r}]"
 
 
 def appended(node: cst.CSTNode) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.containers.container_items import item_name
 from ds_migrate.plain.dataflow.expressions import Expressions
-from ds_migrate.plain.dataflow.torch_names import NAMED_TUPLE
+from ds_migrate.plain.dataflow.torch_names import NAMED_TUPLE, NAMESPACES
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
 from ds_migrate.syntax.nodes import argument, body_of, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -21,6 +22,12 @@ def fields_set_by(
 ) -> Iterator[tuple[Variable, cst.BaseExpression]]:
     """Yield the attributes that a call sets because a class or named tuple lists them, with what they are set to."""
     for callee in expressions.values(call.func, file):
+        is_namespace = callee.kind is Kind.EXTERNAL and callee.name in NAMESPACES
+        if is_namespace or expressions.classes.is_attribute_dict(callee):
+            for arg in call.args:
+                if arg.keyword is not None:
+                    name = arg.keyword.value
+                    yield (id(call), f".{name}" if is_namespace else item_name(name)), arg.value
         names = _fields(callee, expressions)
         for index, arg in enumerate(call.args if names else ()):
             if arg.star:

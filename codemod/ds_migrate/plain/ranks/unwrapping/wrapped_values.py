@@ -11,8 +11,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.containers.mappings import display_items, literal_index
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.torch_names import FLUENT, WRAPPERS
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.torch_names import COPY, FLUENT, WRAPPERS
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_bare, is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
@@ -39,12 +39,14 @@ class WrappedValues:
 
     Args:
         calls: those that wrap.
+        values: the modules that they return, and copies of these.
     """
 
-    def __init__(self, facts: LoopFacts, calls: Sequence[WrapperCall]) -> None:
+    def __init__(self, facts: LoopFacts, calls: Sequence[WrapperCall], values: Values) -> None:
         self._flow = facts.flow
         self._callers = facts.callers
         self._calls = calls
+        self._values = values
 
     def of(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Wrapped:
         """Return whether an expression is a module in its wrapper, where it stands."""
@@ -55,6 +57,8 @@ class WrappedValues:
         if isinstance(node, cst.Call):
             if self._flow.is_call_of(node, file, WRAPPERS):
                 return Wrapped.ALWAYS
+            if self._flow.is_call_of(node, file, COPY) and node.args:
+                return self.of(node.args[0].value, file, depth)
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in FLUENT:
                 return self.of(node.func.value, file, depth)
             return self._returned(node, file, depth - 1)
@@ -101,8 +105,7 @@ class WrappedValues:
 
     def _one_of_several(self, node: cst.BaseExpression, file: SourceFile) -> Wrapped:
         """Return whether an expression may be one of the modules that are wrapped, on paths that are unknown."""
-        wrapped = {v for other, call, _ in self._calls for v in self._flow.values(call, other)}
-        return Wrapped.SOMETIMES if self._flow.values(node, file) & wrapped else Wrapped.NEVER
+        return Wrapped.SOMETIMES if self._flow.values(node, file) & self._values else Wrapped.NEVER
 
     def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a node is in the ``else`` of just that condition under which its module is wrapped.

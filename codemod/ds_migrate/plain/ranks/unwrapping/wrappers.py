@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.torch_names import WRAPPERS
+from ds_migrate.plain.dataflow.torch_names import COPY, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall
 from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_of_class
@@ -26,7 +26,9 @@ class Wrappers:
         self._flow = facts.flow
         self._modules: Values = frozenset(value for site in facts.sites for value in site.of)
         self.calls = list(self._find_calls())
-        self._wrapped = WrappedValues(facts, self.calls)
+        self._values = frozenset(v for file, call, _ in self.calls for v in self._flow.values(call, file))
+        self._add_copies()
+        self._wrapped = WrappedValues(facts, self.calls, self._values)
 
     def _find_calls(self) -> Iterator[WrapperCall]:
         for file in self._flow.files.values():
@@ -35,6 +37,15 @@ class Wrappers:
                 is_wrapper = module is not None and self._flow.is_call_of(call, file, WRAPPERS)
                 if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
                     yield file, call, module
+
+    def _add_copies(self) -> None:
+        """Add the copies of modules in their wrappers, which are made without these now."""
+        for file in self._flow.files.values() if self.calls else ():
+            for call in file.nodes(cst.Call):
+                is_copy = bool(call.args) and self._flow.is_call_of(call, file, COPY)
+                if is_copy and self._flow.values(call.args[0].value, file) & self._values:
+                    self._values |= self._flow.values(call, file)
+        self._modules |= self._values
 
     def stay_around(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression may also be a module of no engine, which keeps its wrapper."""
@@ -47,11 +58,10 @@ class Wrappers:
 
     def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.module`` of modules that are wrapped somewhere."""
-        wrapped = {v for file, call, _ in self.calls for v in self._flow.values(call, file)}
         for file in self._flow.files.values():
             for node in file.attributes_by_name.get("module", ()):
                 values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if values <= self._modules and values & wrapped and not is_found_of_class(node, file):
+                if values <= self._modules and values & self._values and not is_found_of_class(node, file):
                     yield file, node
 
     def forwards(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:

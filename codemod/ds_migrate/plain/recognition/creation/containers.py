@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
-from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import code, dotted, targets
@@ -38,14 +37,14 @@ def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None
         index = list(listed.elements).index(around) if isinstance(listed, (cst.List, cst.Tuple)) else 0
         return _of_display(listed, str(index), f"[{index}]", file)
     if isinstance(around, cst.DictElement) and isinstance(around.key, cst.SimpleString):
-        return _of_display(file.parent(around), around.key.value, item_name(around.key), file)
+        return _of_display(file.parent(around), around.key.value, item_name(around.key.evaluated_value), file)
     if isinstance(around, cst.Assign) and len(around.targets) == 1:
         target = around.targets[0].target
         return item_at(target, file, flow) or _item_by_name(target, file, flow)
     call = file.parent(around) if isinstance(around, cst.Arg) else None
-    if isinstance(around, cst.Arg) and around.keyword is not None and is_mapping_call(call):
-        key = around.keyword.value
-        return _of_display(call, f'"{key}"', f"[{key!r}]", file)
+    key = around.keyword if isinstance(around, cst.Arg) else None
+    if call is not None and key is not None and of_kind(flow.values(call, file), Kind.MAPPING):
+        return _of_display(call, f'"{key.value}"', item_name(key.value), file)
     if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "append":
         held, name = of_kind(flow.values(call.func.value, file), Kind.SEQUENCE), dotted(call.func.value)
         if len(held) == 1 and name is not None and isinstance(call.func.value, (cst.Name, cst.Attribute)):
@@ -63,7 +62,7 @@ def item_at(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
     if len(held) != 1 or not is_named or not isinstance(index, (cst.SimpleString, cst.Integer)):
         return None
     assert isinstance(container, (cst.Name, cst.Attribute))
-    return Item(container, expression_text(node), (next(iter(held)).key, item_name(index)))
+    return Item(container, expression_text(node), (next(iter(held)).key, item_name(index.evaluated_value)))
 
 
 def _item_by_name(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
