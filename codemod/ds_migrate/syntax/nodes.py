@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import libcst as cst
 
@@ -131,6 +131,13 @@ def argument(call: cst.Call, position: int | None, keyword: str) -> cst.Arg | No
         elif position is not None and index == position:
             return arg
     return None
+
+
+def iterator_argument(call: cst.Call, name: Literal["iter", "next"]) -> cst.BaseExpression | None:
+    """Return the argument of ``iter()`` or ``next()``, or the object of ``__iter__()`` or ``__next__()``."""
+    if isinstance(call.func, cst.Attribute):
+        return call.func.value if call.func.attr.value == f"__{name}__" else None
+    return call.args[0].value if dotted(call.func) == name and call.args else None
 
 
 def has_star(call: cst.Call) -> bool:

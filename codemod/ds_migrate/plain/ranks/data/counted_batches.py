@@ -14,7 +14,7 @@ from ds_migrate.plain.recognition.batches.loader_names import LoaderName
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, set_values, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, iterator_argument, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _BATCH = re.compile(r"batch|\bbs\b", re.IGNORECASE)
@@ -104,9 +104,9 @@ def counted_draws(makers: Makers, flow: Flow) -> Iterator[Note]:
     shared = {id(maker) for _, maker in makers}
     for file in flow.files.values():
         for call in file.nodes(cst.Call):
-            if dotted(call.func) != "next" or len(call.args) != 1:
+            drawn = iterator_argument(call, "next")
+            if drawn is None or len(call.args) > 1:
                 continue
-            drawn = call.args[0].value
             loaders = loaders_of(drawn, file, flow)
             loop = _loop_around(call, file)
             if (
@@ -139,9 +139,9 @@ def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile, flo
     if not isinstance(drawn, cst.Name):
         return False
     made = file.values_of({drawn.value}, file.function(drawn) or file.module)
-    is_iterator = bool(made) and all(isinstance(m, cst.Call) and dotted(m.func) == "iter" for m in made)
-    is_endless = any(_is_endless(arg.value, file, flow) for m in made if isinstance(m, cst.Call) for arg in m.args)
-    return is_iterator and not is_endless and not file.values_of({drawn.value}, loop)
+    loaders = [iterator_argument(m, "iter") if isinstance(m, cst.Call) else None for m in made]
+    is_endless = any(loader is not None and _is_endless(loader, file, flow) for loader in loaders)
+    return bool(loaders) and None not in loaders and not is_endless and not file.values_of({drawn.value}, loop)
 
 
 def _is_counted(maker: cst.CSTNode, file: SourceFile, shared: Collection[int], flow: Flow) -> bool:

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.batches.evaluated_batches import only_evaluates
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
+from ds_migrate.syntax.nodes import dotted, iterator_argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SHOWS = frozenset({"print", "info", "debug", "write", "log", "add_scalar", "add_image", "add_graph"})
@@ -33,7 +33,7 @@ class Draw:
 def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[Draw]:
     """Yield what ``next()`` draws from, in the function around a step, or a call that leads to it, to train on it."""
     flow = facts.flow
-    if not flow.once("is next() called", lambda: any(other.spelled("next") for other in flow.files.values())):
+    if not flow.once("is next() called", lambda: any(_may_draw(other) for other in flow.files.values())):
         return
     function = file.function(node)
     steps = [id(step.node) for step in facts.operations.steps]
@@ -51,6 +51,10 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
             yield from found
 
 
+def _may_draw(file: SourceFile) -> bool:
+    return bool(file.spelled("next") or "__next__" in file.attributes_by_name)
+
+
 def _draws_in(
     file: SourceFile, function: cst.FunctionDef | None, facts: LoopFacts
 ) -> list[tuple[cst.Call, list[Draw]]]:
@@ -63,8 +67,9 @@ def _draws_in(
 
 def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3) -> Iterator[Draw]:
     """Yield what a call draws from: ``next(it)``, and in functions of the program that do so and train nothing."""
-    if dotted(call.func) == "next" and call.args:
-        yield Draw(file, call.args[0].value)
+    iterator = iterator_argument(call, "next")
+    if iterator is not None:
+        yield Draw(file, iterator)
         return
     flow = facts.flow
     called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD) if depth else NOTHING

@@ -9,7 +9,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, iterator_argument, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PUTS = frozenset({"append", "appendleft", "copy_", "extend", "insert", "push", "put"})
@@ -73,7 +73,7 @@ def _is_put_away(call: cst.Call, drawn: set[str], file: SourceFile, function: cs
 
 def _is_of(value: cst.BaseExpression, names: set[str]) -> bool:
     return any(
-        (isinstance(node, cst.Call) and dotted(node.func) == "next")
+        (isinstance(node, cst.Call) and iterator_argument(node, "next") is not None)
         or (isinstance(node, cst.Name) and node.value in names)
         for node in walk(value)
     )

@@ -13,7 +13,7 @@ from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.phases import other_phases
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
+from ds_migrate.syntax.nodes import argument, dotted, iterator_argument, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -135,7 +135,8 @@ def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth
 def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
     """Return the arguments of a call, what a name is assigned or entered as, and what an item's container may hold."""
     if isinstance(node, cst.Call):
-        return [arg.value for arg in node.args]
+        iterable = iterator_argument(node, "iter")
+        return [iterable] if iterable is not None else [arg.value for arg in node.args]
     if isinstance(node, cst.Name):
         entered = [
             item.item for item in flow.scopes(file).nodes(node, cst.WithItem)
@@ -168,8 +169,8 @@ def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpressi
         file, function = known
         yield from ((loop.iter, file) for loop in file.nodes(cst.For, below=function))
         yield from (
-            (call.args[0].value, file) for call in file.nodes(cst.Call, below=function)
-            if dotted(call.func) in ("iter", "next") and call.args
+            (given, file) for call in file.nodes(cst.Call, below=function)
+            if (given := iterator_argument(call, "iter") or iterator_argument(call, "next")) is not None
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.recognition.batches.drawn_batches import Draw
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import iterator_argument, targets, walk
 
 
 def is_of_one_round(draw: Draw, flow: Flow) -> bool:
@@ -16,13 +16,13 @@ def is_of_one_round(draw: Draw, flow: Flow) -> bool:
     A loader that is made anew in each round of the same data may give further batches, which ranks can share.
     """
     call, file = draw.iterator, draw.file
-    if not isinstance(call, cst.Call) or dotted(call.func) != "iter" or len(call.args) != 1:
+    loader = iterator_argument(call, "iter") if isinstance(call, cst.Call) else None
+    if loader is None:
         return False
     function = file.function(call)
     loop = next((outer for outer in file.ancestors(call) if isinstance(outer, (cst.For, cst.While))), None)
     if loop is None or file.function(loop) is not function:
         return False
-    loader = call.args[0].value
     makers = [loader]
     if isinstance(loader, cst.Name):
         assigned = file.values_of({loader.value}, flow.scopes(file).owner(loader.value, loader))

@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_ki
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Step, optimizers_of
 from ds_migrate.plain.recognition.parameters.standalone_tensors import TENSOR_FACTORIES
-from ds_migrate.syntax.nodes import argument, dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, dotted, iterator_argument, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _USES = frozenset({"step", "zero_grad", "param_groups"})
@@ -125,7 +125,7 @@ class _Attack:
                 inner = list(walk(outer))
                 counts = isinstance(outer, cst.While) or any(_calls(part, _COUNTS) for part in walk(outer.iter))
                 loops = [part.iter for part in inner if isinstance(part, (cst.For, cst.CompFor))]
-                takes = any(_calls(part, {"next"}) for part in inner)
+                takes = any(isinstance(p, cst.Call) and iterator_argument(p, "next") is not None for p in inner)
                 if not counts or takes or any(loaders_of(each, use.file, self._flow) for each in loops):
                     return True
         return True
