@@ -256,6 +256,12 @@ def test_a_sum_that_a_function_returns_is_for_review_where_it_is_shown(tmp_path:
     assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [SHOWN]
 
 
+def test_a_sum_that_a_function_returns_may_be_shown_where_its_name_is_given_an_average(tmp_path: Path) -> None:
+    average = "total = total / len(loader.sampler)\n    print(total)"
+    text = body(RETURNED).replace("AVERAGE", average).replace("CHANGE", "pass")
+    assert not list(run(tmp_path, train=text).findings(Severity.REVIEW))
+
+
 SUMMED = """
     class Reconstruction(nn.Module):
         def __init__(self):

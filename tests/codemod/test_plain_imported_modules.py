@@ -111,6 +111,18 @@ def test_the_loader_of_a_model_that_is_found_by_name_is_divided(tmp_path: Path, 
     assert not [finding for result in results.values() for finding in result.findings if finding.help]
 
 
+def test_the_script_that_imports_its_model_by_name_prints_on_rank_0(tmp_path: Path) -> None:
+    parse = "    parser = argparse.ArgumentParser()\n    options = parser.parse_args()\n    print(options)\n"
+    train = TRAIN.replace("FIND", 'return importlib.import_module("nets." + name).GanModel')
+    train = "import argparse\n" + train.replace("    main()\n", f"{parse}    main()\n")
+    files = {"nets/__init__": "", "nets/gan": MODEL, "train": train}
+    (tmp_path / "nets").mkdir()
+    report = run(tmp_path, **files, pairs_data=DATA)
+    after = {result.path.stem: result.after.decode() for result in report.files if result.after is not None}
+    assert "    options = parser.parse_args()\n    if is_main_rank():\n        print(options)\n" in after["train"]
+    assert '.add_argument("--local_rank"' in after["train"]
+
+
 def test_a_module_of_which_no_part_is_written_is_unknown(tmp_path: Path) -> None:
     text = TRAIN.replace("FIND", "return importlib.import_module(name).GanModel")
     report = run(tmp_path, gan_first_model=MODEL, pairs_data=DATA, train=text, names="import gan_first_model, train\n")

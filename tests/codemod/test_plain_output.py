@@ -407,6 +407,20 @@ def test_every_rank_writes_what_it_keeps_in_memory(write: str, tmp_path: Path) -
     assert f"\n{write}\n" in convert(tmp_path, lines)
 
 
+def test_a_function_that_may_be_print_prints_on_rank_0(tmp_path: Path) -> None:
+    helpers = """
+    class Stopping:
+        def __init__(self, trace_func=print):
+            self.trace_func = trace_func
+
+        def __call__(self, loss):
+            self.count = loss
+            self.trace_func(loss)
+    """
+    text = after(tmp_path, helpers, "\nStopping()(1)\n")
+    assert "        if is_main_rank():\n            self.trace_func(loss)\n" in text
+
+
 def test_a_notebooks_progress_bar_writes_on_rank_0_alone(tmp_path: Path) -> None:
     text = f"from tqdm.autonotebook import tqdm\n{HEADER}\n{LOOP}\ntqdm.write('done')\n"
     assert "if is_main_rank():\n    tqdm.write('done')" in convert(tmp_path, text)

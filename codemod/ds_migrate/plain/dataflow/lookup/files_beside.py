@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -46,7 +47,7 @@ def _imports(flow: Flow) -> Mapping[int, set[int]]:
 
 
 def _imported(file: SourceFile, flow: Flow) -> set[int]:
-    """Return the files of the program that an import in this file runs."""
+    """Return the files of the program that an import in this file runs, also one by ``import_module()``."""
     asked: set[tuple[str, int]] = set()
     for node in file.names.import_nodes:
         if isinstance(node, cst.Import):
@@ -57,5 +58,8 @@ def _imported(file: SourceFile, flow: Flow) -> set[int]:
         if not isinstance(node.names, cst.ImportStar):
             names = [dotted(alias.name) or "" for alias in node.names]
             asked |= {(f"{module}.{name}" if module else name, level) for name in names}
-    found = (flow.module_file(file.path, module, level) for module, level in asked)
+    found = {flow.module_file(file.path, module, level) for module, level in asked}
+    for call in file.nodes(cst.Call) if b"import_module" in file.data else ():
+        if called_name(call) == "import_module":
+            found |= {flow.file(value) for value in of_kind(flow.values(call, file), Kind.FILE)}
     return {id(other) for other in found if other is not None}

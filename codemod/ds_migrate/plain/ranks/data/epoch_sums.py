@@ -81,7 +81,7 @@ class EpochSums:
                 scopes = self._flow.scopes(file)
                 for line, index in self._results(file).get(part.value, ()):
                     is_same = scopes.owner(part.value, line) is scopes.owner(part.value, part)
-                    if is_same and isinstance(line.value, cst.Call):
+                    if is_same and isinstance(line.value, cst.Call) and not _is_set_between(line, part, file):
                         yield from self._returned_by(line.value, index, file)
 
     def _results(self, file: SourceFile) -> dict[str, list[tuple[cst.Assign, int | None]]]:
@@ -121,6 +121,19 @@ def _parts(node: cst.BaseExpression) -> Iterator[tuple[int | None, cst.BaseExpre
         yield from ((index, element.value) for index, element in enumerate(node.elements))
     else:
         yield None, node
+
+
+def _is_set_between(line: cst.Assign, name: cst.Name, file: SourceFile) -> bool:
+    """Return whether the block that gives a name what a call returns makes something else of it before it is used."""
+    block = file.parent(file.statement(line))
+    around = {id(outer) for outer in file.ancestors(name)}
+    return any(
+        file.position(line) < file.position(other) < file.position(name)
+        and id(other) not in around
+        and file.parent(file.statement(other)) is block
+        and any(dotted(target) == name.value for target in targets(other))
+        for other in file.nodes(cst.Assign, cst.AugAssign, below=block)
+    )
 
 
 def is_set_behind(name: str, one: EpochSum, scope: cst.FunctionDef | cst.Module) -> bool:

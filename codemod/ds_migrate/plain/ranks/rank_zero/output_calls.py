@@ -13,7 +13,7 @@ from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
-_PRINTERS = (*sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp")
+_PRINTERS = ("print", *sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp")
 # What is written in memory is read again by the rank that writes it.
 _BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO", "tempfile.SpooledTemporaryFile")
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
@@ -53,7 +53,10 @@ class OutputCalls:
         """Return whether a call prints on the screen, and not to a file that is opened for it."""
         where = next((a.value for a in call.args if a.keyword is not None and a.keyword.value == "file"), None)
         is_screen = where is None or (dotted(where) or "").startswith("sys.")
-        is_print = dotted(call.func) in _PRINTS or self._flow.is_call_of(call, file, _PRINTERS)
+        called = self._flow.values(call.func, file)
+        is_print = dotted(call.func) in _PRINTS or (
+            bool(called) and all(value.kind is Kind.EXTERNAL and value.name in _PRINTERS for value in called)
+        )
         return is_screen and (is_print or self._is_of_made(call, "write", tuple(BARS), file))
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
