@@ -861,3 +861,32 @@ def test_a_condition_on_an_option_is_the_same_on_all_ranks(
 def test_an_item_of_a_dict_is_not_what_another_item_is(made: str, tmp_path: Path) -> None:
     setup = f"import time\noptions = {made}\nif options['deep']:\n    model.fc.bias.data.zero_()"
     assert "rank_0_decides" not in converted(tmp_path, setup)
+
+
+SWITCH = """\
+class Stopper:
+    def __call__(self, loss, owner):
+        if loss < 0.1:
+            {set}
+
+class Owner:
+    stop = False
+
+owner, stopper = Owner(), Stopper()
+"""
+
+
+@pytest.mark.parametrize("read", ["owner.stop", "getattr(owner, 'stop', False)"])
+@pytest.mark.parametrize("written", ["owner.stop = True", "setattr(owner, 'stop', True)"])
+def test_an_attribute_that_is_set_or_read_by_its_name_differs_like_any_other(
+    written: str, read: str, tmp_path: Path
+) -> None:
+    after = f"stopper(total, owner)\nif {read}:\n    break"
+    text = converted(tmp_path, SWITCH.replace("{set}", written), after=after)
+    assert f"    if rank_0_decides({read}):\n" in text
+
+
+def test_another_attribute_that_is_read_by_its_name_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    after = "stopper(total, owner)\nif getattr(owner, 'other', False):\n    break"
+    text = converted(tmp_path, SWITCH.replace("{set}", "setattr(owner, 'stop', True)"), after=after)
+    assert "rank_0_decides" not in text

@@ -132,6 +132,8 @@ class RankValues:
     def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
         if dotted(call.func) in _SAME_CALLS:
             return False
+        if (name := _named_attribute(call, "getattr")) is not None and self._are_known((0, f".{name}")):
+            return True
         callees = self._flow.values(call.func, file)
         if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
             return True
@@ -168,12 +170,18 @@ class RankValues:
                 yield partial(self._returned, node, function, file)
         for call in file.nodes(cst.Call):
             yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
+            if _named_attribute(call, "setattr") is not None:
+                yield partial(self._set_by_name, call, file)
 
     def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
         if self.differs(node.value, file) or self._depends(node, file):
             for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
                 yield from self._set(target, node, file)
+
+    def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
+        if self.differs(call.args[2].value, file) or self._depends(call, file):
+            yield 0, f".{_named_attribute(call, 'setattr')}"
 
     def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if self.differs(item, file):
@@ -319,6 +327,14 @@ def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | 
 def _is_data(node: cst.Attribute) -> bool:
     """Return whether an attribute is the values of a tensor, and not what an object keeps under this name."""
     return node.attr.value == "data" and dotted(node.value) != "self"
+
+
+def _named_attribute(call: cst.Call, function: str) -> str | None:
+    """Return the attribute that a call reads or sets by a name that is written there: ``setattr(stopper, "stop", 1)``."""
+    if dotted(call.func) != function or len(call.args) < (3 if function == "setattr" else 2):
+        return None
+    name = call.args[1].value
+    return str(name.evaluated_value) if isinstance(name, cst.SimpleString) else None
 
 
 def _attribute(node: cst.Attribute) -> Variable:
