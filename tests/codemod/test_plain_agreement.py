@@ -788,6 +788,36 @@ def test_an_environment_without_a_seed_is_for_review(lines: str, is_reviewed: bo
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
 
 
+SEEDED = """\
+import argparse
+import gymnasium as gym
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int{default})
+args = parser.parse_args()
+
+def make_env(seed=None):
+    env = gym.make("CartPole-v1")
+    if seed is not None:
+        env.reset(seed=seed)
+    return env
+
+env = make_env({given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "is_reviewed"),
+    [("", "args.seed", True), (", default=None", "seed=args.seed", True), ("", "", True), ("", "seed=3", False),
+     (", default=3", "args.seed", False)],
+)  # fmt: skip
+def test_an_environment_whose_seed_is_none_by_default_is_for_review(
+    default: str, given: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    setup = SEEDED.format(default=default, given=given)
+    report = run(tmp_path, train=HEADER + setup + LOOP)
+    assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
+
+
 def test_a_name_that_a_with_statement_binds_is_not_what_another_one_binds_to_it(tmp_path: Path) -> None:
     setup = 'import yaml\nwith open("c.yaml") as f:\n    config = yaml.safe_load(f)\nbest = 9.0\nif config["deep"]:\n'
     setup += "    model.fc.bias.data.zero_()"

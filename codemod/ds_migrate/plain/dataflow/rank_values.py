@@ -330,7 +330,7 @@ def _is_data(node: cst.Attribute) -> bool:
 
 
 def _named_attribute(call: cst.Call, function: str) -> str | None:
-    """Return the attribute that a call reads or sets by a name that is written there: ``setattr(stopper, "stop", 1)``."""
+    """Return the attribute that a call reads or sets by a literal name, as ``setattr(stopper, "stop", True)``."""
     if dotted(call.func) != function or len(call.args) < (3 if function == "setattr" else 2):
         return None
     name = call.args[1].value
