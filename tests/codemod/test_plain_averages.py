@@ -337,6 +337,9 @@ CONTRASTIVE = """
         ("alike = -torch.cdist(one, other)", True),
         ("later = torch.zeros(4, 4)\n    later[(one.T - one) > 0] = 1\n    alike = one * later", True),
         ("alike = one * (one > one.T)", True),
+        ("alike = torch.mm(one, torch.transpose(other, 0, 1))", True),
+        ("alike = torch.einsum('ik,jk->ij', one, other)", True),
+        ("alike = torch.einsum('ik,kj->ij', one, other)", False),
         ("alike = one - other", False),
         ("alike = one @ model.fc.weight.T", False),
         ("alike = F.cosine_similarity(one, other)", False),
@@ -346,5 +349,39 @@ def test_a_loss_that_compares_the_samples_of_a_batch_is_for_review(
     alike: str, is_reviewed: bool, tmp_path: Path
 ) -> None:
     report = run(tmp_path, train=body(CONTRASTIVE).replace("ALIKE", alike))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("compares the samples" in message for message in found) is is_reviewed
+
+
+COMPARING = """
+    class Comparing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = Net()
+
+        def forward(self, one, other):
+            one, other = self.encoder(one), self.encoder(other)
+            return PRODUCT
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Comparing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x, x + y), torch.arange(len(x)))
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("product", "is_reviewed"),
+    [("one @ other.t()", True), ("one @ other.transpose(-2, -1)", False), ("one @ self.encoder.fc.weight.t()", False)],
+)
+def test_a_model_that_compares_the_samples_of_a_batch_is_for_review(
+    product: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=body(COMPARING).replace("PRODUCT", product))
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("compares the samples" in message for message in found) is is_reviewed

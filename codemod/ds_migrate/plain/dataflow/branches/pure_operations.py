@@ -18,7 +18,9 @@ PURE_ON_TENSORS = frozenset({
     "view_as", "where", "zeros_like", "ones_like",
 })  # fmt: skip
 # Methods of texts.
-PURE_ON_TEXTS = frozenset({"format", "join", "lower", "replace", "split", "strip", "upper"})
+PURE_ON_TEXTS = frozenset({
+    "endswith", "format", "join", "lower", "replace", "rstrip", "split", "startswith", "strip", "upper",
+})  # fmt: skip
 # Methods that change a tensor.
 CHANGES = frozenset({
     *(f"{name}_" for name in PURE_ON_TENSORS),

@@ -9,25 +9,23 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.returned_values import returned_values
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, targets, walk
+from ds_migrate.syntax.nodes import called_name, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRODUCTS = frozenset({"mm", "matmul"})
 _DISTANCES = frozenset({"cdist", "cosine_similarity", "pairwise_distance"})
+# With the further arguments for which they transpose a matrix.
+_TRANSPOSED = {"t": ((),), "transpose": (("0", "1"), ("1", "0")), "permute": (("1", "0"),)}
 _Part = tuple[SourceFile, cst.CSTNode]
 
 
 def compared_samples(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
     """Yield a note for each place where what a loss is made of compares all samples of a batch with all others."""
     flow = plan.facts.flow
-    modules = frozenset(value for site in plan.facts.sites for value in site.of)
-    functions = {id(step.function or step.file) for step, _ in plan.steps}
-    losses = [b for b in plan.facts.operations.backwards if id(b.function or b.file) in functions]
-    parts = {id(part): (file, part) for b in losses for file, part in _parts((b.file, b.loss), modules, flow)}
+    parts = {id(part): (file, part) for b in plan.fed for file, part in _parts((b.file, b.loss), flow)}
     for file, part in parts.values():
         if _compares(part, file, values):
             message = "the loss compares the samples of a batch with each other: each rank has those of its share alone"
@@ -35,8 +33,8 @@ def compared_samples(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
             yield Note(Code.PLAIN_SAMPLER, file, part, message, advice)
 
 
-def _parts(loss: tuple[SourceFile, cst.CSTNode], modules: Values, flow: Flow) -> Iterator[_Part]:
-    """Yield all that a loss is made of, by names and the functions of the program, without the models that train."""
+def _parts(loss: tuple[SourceFile, cst.CSTNode], flow: Flow) -> Iterator[_Part]:
+    """Yield all that a loss is made of, by names, functions of the program and forward passes."""
     todo, seen = [loss], set[object]()
     for file, node in todo:  # grows
         for part in walk(node) if id(node) not in seen else ():
@@ -46,7 +44,7 @@ def _parts(loss: tuple[SourceFile, cst.CSTNode], modules: Values, flow: Flow) ->
                 lines = flow.scopes(file).nodes(part, cst.Assign, cst.AugAssign)
                 todo += [(file, line.value) for line in lines if part.value in _names_set(line)]
                 todo += [(file, target) for line in lines for target in targets(line) if _is_item_of(target, part)]
-            elif isinstance(part, cst.Call) and not flow.values(part.func, file) & modules:
+            elif isinstance(part, cst.Call):
                 todo += returned_values(part, file, flow)
         seen.add(id(node))
 
@@ -74,6 +72,8 @@ def _compares(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
         is_of_pairs = len(sides) == 2 and any(
             owner is not None and owner.deep_equals(other) for owner, other in zip(owners, reversed(sides), strict=True)
         )
+    elif isinstance(node, cst.Call) and _is_product_of_pairs(node):
+        sides, is_of_pairs = [arg.value for arg in node.args[1:]], True
     elif isinstance(node, cst.Call) and called_name(node) in _PRODUCTS | _DISTANCES:
         owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(node.args) == 1 else []
         sides = [*owner, *(arg.value for arg in node.args if arg.keyword is None)][:2]
@@ -92,12 +92,26 @@ def _sides(node: cst.BinaryOperation | cst.Comparison) -> list[cst.BaseExpressio
 
 
 def _transposed(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return what an expression transposes; None where it does not."""
+    """Return the matrix that an expression transposes; None where it does not."""
     if isinstance(node, cst.Attribute) and node.attr.value == "T":
         return node.value
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args:
-        return node.func.value if node.func.attr.value == "t" else None
-    return None
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    given = [arg.value for arg in node.args]
+    if dotted(node.func.value) != "torch":
+        given = [node.func.value, *given]
+    orders = _TRANSPOSED.get(node.func.attr.value, ())
+    return given[0] if given and tuple(map(code, given[1:])) in orders else None
+
+
+def _is_product_of_pairs(call: cst.Call) -> bool:
+    """Return whether ``einsum()`` multiplies each row of one matrix with each row of another: ``"ik,jk->ij"``."""
+    pattern = call.args[0].value if called_name(call) == "einsum" and len(call.args) == 3 else None
+    if not isinstance(pattern, cst.SimpleString):
+        return False
+    operands, _, result = str(pattern.evaluated_value).replace(" ", "").partition("->")
+    one, _, other = operands.partition(",")
+    return len(one) == len(other) == 2 and one[1] == other[1] and set(result) == {one[0], other[0]}
 
 
 def _is_transposed(node: cst.BaseExpression) -> bool:

@@ -22,12 +22,7 @@ _Found = tuple[SourceFile, cst.Call]
 def summed_losses(plan: ProgramPlan) -> Iterator[Note]:
     """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
     losses = _SummedLosses(plan.facts.flow)
-    functions = {id(step.function or step.file) for step, _ in plan.steps}
-    found = (
-        one
-        for backward in plan.facts.operations.backwards if id(backward.function or backward.file) in functions
-        for one in losses.within(backward.loss, backward.file)
-    )  # fmt: skip
+    found = [one for backward in plan.fed for one in losses.within(backward.loss, backward.file)]
     for file, call in {id(call): (file, call) for file, call in found}.values():
         message = (
             "this loss is a sum over a batch: n ranks, which average gradients, step by 1/n of those of all samples"
