@@ -302,6 +302,16 @@ SUMMED = """
         ("loss = summed(model(x), y)\n    loss /= len(x)", False),
         ("loss = (1 / 4) * summed(model(x), y)", False),
         ("loss = F.mse_loss(model(x), y, reduction='mean')", False),
+        ("loss = ((model(x) - y) ** 2).sum()", True),
+        ("loss = -(model(x) - y).sigmoid().log().sum()", True),
+        ("loss = torch.sum(-y * F.log_softmax(model(x), dim=1))", True),
+        ("score = model(x)\n    loss = 0.5 * ((score - y) ** 2).sum()", True),
+        ("loss = F.mse_loss(model(x), y, reduction='none').sum()", True),
+        ("loss = ((model(x) - y) ** 2).sum() / len(x)", False),
+        ("loss = ((model(x) - y) ** 2).sum(dim=1).mean()", False),
+        ("loss = F.mse_loss(model(x), y).sum()", False),
+        ("loss = F.mse_loss(model(x), y) + 0.1 * (model.fc.weight ** 2).sum()", False),
+        ("loss = torch.stack([F.mse_loss(model(x), y), F.l1_loss(model(x), y)]).sum()", False),
     ],
 )
 def test_a_loss_that_is_a_sum_over_a_batch_is_for_review(loss: str, is_reviewed: bool, tmp_path: Path) -> None:

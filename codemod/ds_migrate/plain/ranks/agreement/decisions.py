@@ -28,6 +28,7 @@ from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.shown_sums import shown_sums
+from ds_migrate.plain.ranks.data.summed_losses import summed_losses
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
@@ -112,8 +113,9 @@ def agree(
                 _agree_on_write(write, file, values, means, runtime, converted, review)
     for note in (*share_statistics(plan, files, values, common), *compared_samples(plan, values)):
         review(note)
-    for note in shown_sums(shares, files, values, flow) if not is_called(INIT, flow) else ():
-        review(note)
+    if not is_called(INIT, flow):
+        for note in (*summed_losses(plan, values), *shown_sums(shares, files, values, flow)):
+            review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):
             review(note)

@@ -17,7 +17,6 @@ from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
-from ds_migrate.plain.ranks.data.summed_losses import summed_losses
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
@@ -147,6 +146,4 @@ def share_data(
             divided_whole.add(id(maker))
         converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
     for note in evaluated_shares(divided_whole, files, plan.facts) if is_of_one_process else ():
-        review(note)
-    for note in summed_losses(plan) if is_of_one_process and makers else ():
         review(note)

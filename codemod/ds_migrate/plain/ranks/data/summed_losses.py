@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.returned_values import returned_values
+from ds_migrate.plain.ranks.data.sample_sums import SampleSums
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
@@ -19,9 +21,9 @@ _KEEPS = frozenset({"sum", "squeeze", "float", "double", "to", "clone", "view", 
 _Found = tuple[SourceFile, cst.Call]
 
 
-def summed_losses(plan: ProgramPlan) -> Iterator[Note]:
+def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
     """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
-    losses = _SummedLosses(plan.facts.flow)
+    losses = _SummedLosses(plan.facts.flow, values)
     found = [one for backward in plan.fed for one in losses.within(backward.loss, backward.file)]
     for file, call in {id(call): (file, call) for file, call in found}.values():
         message = (
@@ -32,8 +34,9 @@ def summed_losses(plan: ProgramPlan) -> Iterator[Note]:
 
 
 class _SummedLosses:
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, values: RankValues) -> None:
         self._flow = flow
+        self._sums = SampleSums(flow, values)
 
     def within(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Iterator[_Found]:
         """Yield the calls that add up a batch's samples in a number, unless it is divided."""
@@ -59,7 +62,8 @@ class _SummedLosses:
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[_Found]:
         values = self._flow.values(call.func, file)
         makers = (self._flow.node(value) for value in of_kind(values, Kind.OBJECT, Kind.MODULE))
-        if _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers):
+        is_sum = _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers)
+        if is_sum or self._sums.holds(call, file):
             yield file, call
             return
         for home, value in returned_values(call, file, self._flow):
