@@ -248,6 +248,18 @@ class TestWeights:
         assert registry.optimized_names() == ["Linear.weight", "Linear.bias", "parameter 1 of no module"]
         assert "parameter 2 of no module" in registry.tensors()
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_weights_are_not_moved_while_a_graph_is_traced(self) -> None:
+        registry, x = ModuleRegistry(), torch.ones(1, 2)
+        with registry.watched():
+            model = torch.nn.Linear(2, 2)
+        before = model.weight.detach().clone()
+        with worker.nudged(registry):
+            torch.jit.trace(model, x)
+            assert torch.equal(model.weight, before)
+            model(x)
+        assert not torch.equal(model.weight, before)
+
     def test_a_list_inside_a_model_is_a_part_of_it(self) -> None:
         class Net(torch.nn.Module):
             def __init__(self) -> None:

@@ -222,6 +222,8 @@ class ScriptRuns:
 
 def _varying(original: TrainingRun, control: TrainingRun) -> str:
     """Return what two runs of the original begin with otherwise, beyond any rounding; empty where nothing is."""
+    if control.failure is not None:
+        return f"a second run, whose weights begin one rounding step away, ends with an error: {control.failure.reason}"
     for key, value in original.record.values.items():
         other = control.record.find(key)
         if key.kind != "initial" and (key.kind, key.step) != ("training", 1):

@@ -176,7 +176,7 @@ class _Run:
             observer.modules.watched(),
             observer.watching(has_engines=job["side"] != "original"),
             schedules_by_mean(observer.group, lambda: self._is_reference),
-            _nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
+            nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
         ):
             script = home / job["target"]
             if module := module_of(script):
@@ -297,12 +297,15 @@ def last_line(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def _nudged(modules: ModuleRegistry) -> Iterator[None]:
-    """Move every weight by one ulp before the first forward that may be followed by a backward."""
+def nudged(modules: ModuleRegistry) -> Iterator[None]:
+    """Move every weight by one ulp before the first forward that may be followed by a backward.
+
+    One that is traced is left, as for a graph that a log shows: the trace would hold the move.
+    """
 
     def before(module: torch.nn.Module, inputs: Any) -> None:
         del inputs
-        if torch.is_grad_enabled() and next(module.parameters(), None) is not None:
+        if torch.is_grad_enabled() and not torch.jit.is_tracing() and next(module.parameters(), None) is not None:
             handle.remove()
             move_by_one_ulp(modules.tensors())
 
