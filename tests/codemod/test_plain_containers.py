@@ -273,16 +273,19 @@ OPTIONAL = """
 
 
 @pytest.mark.parametrize(
-    ("call", "kept"),
+    ("call", "kept", "forward"),
     [
-        ("Runner(model)", "engine.optimizer if engine is not None else None"),
-        ("Runner(model, optimizer=None)", "engine.optimizer if engine is not None else None"),
-        ("pass", "engine.optimizer"),
+        ("Runner(model)", "engine.optimizer if engine is not None else None", "self.model(x)"),
+        ("Runner(model, optimizer=None)", "engine.optimizer if engine is not None else None", "self.model(x)"),
+        ("pass", "engine.optimizer", "self.engine(x)"),
     ],
 )
-def test_an_optimizer_that_a_call_leaves_out_stays_none_where_it_is_kept(call: str, kept: str, tmp_path: Path) -> None:
+def test_an_optimizer_that_a_call_leaves_out_stays_none_where_it_is_kept(
+    call: str, kept: str, forward: str, tmp_path: Path
+) -> None:
     after = convert(tmp_path, body(OPTIONAL) + f"{call}\n")
     assert f"        self.optimizer = {kept}\n" in after
+    assert f"loss = F.mse_loss({forward}, y)" in after, "it may evaluate without an engine"
 
 
 def test_a_schedule_that_is_registered_by_name_steps_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import libcst as cst
@@ -62,7 +63,15 @@ def _trains(call: cst.Call, file: SourceFile, site: Site, facts: LoopFacts) -> b
 
 
 def _may_be_none(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, depth: int = 4) -> bool:
-    """Return whether an optimizer is None on some path, as ``optimizer=None`` of a function that evaluates too."""
+    """Return whether an optimizer is None on some path, as ``optimizer=None`` of a function that evaluates too.
+
+    An attribute is where it is set to a name that may be, not where a class sets it to None until it trains.
+    """
+    if isinstance(node, cst.Attribute):
+        return any(
+            isinstance(value, cst.Name) and value.value != "None" and _may_be_none(value, other, facts, depth)
+            for other, value in _assigned(node, file, facts.flow)
+        )
     if not isinstance(node, cst.Name) or node.value == "None":
         return any(isinstance(n, cst.Name) and n.value == "None" for n in walk(node))
     scope = facts.flow.scopes(file).owner(node.value, node)
@@ -79,6 +88,17 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, d
     return (is_left_out and dotted(parameter.default) == "None") or any(
         arg is not None and _may_be_none(arg.value, caller, facts, depth - 1) for caller, arg in given
     )
+
+
+def _assigned(node: cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield what the program assigns to an attribute."""
+    variable = flow.variable(node, file)
+    for other in flow.files.values():
+        for target in other.attributes_by_name.get(node.attr.value, ()):
+            line = other.statement(target)
+            lines = other.nodes(cst.Assign, below=line) if isinstance(other.parent(target), cst.AssignTarget) else ()
+            if variable is not None and flow.variable(target, other) == variable:
+                yield from ((other, assign.value) for assign in lines)
 
 
 def _shares_loop(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
