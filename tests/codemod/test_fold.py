@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from ds_migrate.syntax.line_folding import WIDTH, fold
+from ds_migrate.syntax.line_folding import WIDTH, fold, fold_new
 
 LONG = "a_rather_long_name_of_something"
 
@@ -49,3 +49,10 @@ def test_other_lines_stay(line: str) -> None:
 def test_a_folded_line_means_the_same() -> None:
     line = f"x = f({LONG}[0](1, g({LONG}, {LONG})), key={{'a': [{LONG}, {LONG}]}}, *{LONG})"
     assert ast.dump(ast.parse(fold(line, 8))) == ast.dump(ast.parse(line))
+
+
+def test_a_long_import_gets_brackets() -> None:
+    names = [f"{LONG}_{number}" for number in range(4)]
+    after = f"from package.module import {', '.join(names)}\n".encode()
+    wanted = "".join(f"    {name},\n" for name in names)
+    assert fold_new(b"", after, "    ").decode() == f"from package.module import (\n{wanted})\n"

@@ -37,6 +37,12 @@ def test_neighbours_share_a_guard_and_loops_that_only_print_have_one(tmp_path: P
     assert f"if is_main_rank():\n{textwrap.indent(lines, '    ')}" in convert(tmp_path, HEADER + LOOP + lines)
 
 
+def test_the_text_of_an_error_is_made_where_it_is_printed(tmp_path: Path) -> None:
+    lines = "try:\n    pass\nexcept ValueError as error:\n    print(traceback.format_exc())\n    print(error)\n"
+    guarded = "    if is_main_rank():\n        print(traceback.format_exc())\n        print(error)\n"
+    assert guarded in convert(tmp_path, "import traceback\n" + HEADER + LOOP + lines)
+
+
 @pytest.mark.parametrize(
     ("line", "guarded"),
     [

@@ -9,6 +9,7 @@ import tokenize
 
 WIDTH = 120
 _INDENT = 4
+_IMPORTED = re.compile(r"^(from \S+ import )([\w, ]+)$")
 _FORMATTED = re.compile(r"\b[rR]?[fFtT][rR]?[\"']")
 
 
@@ -162,6 +163,6 @@ def _fold_one(line: str, indent: str, width: int) -> list[str]:
     if body.startswith(("def ", "async ", "\t")) or _FORMATTED.search(body) or "\t" in line:
         return [line]
     start = line[: len(line) - len(body)]
-    parts = fold(body, len(start), width).split("\n")
+    parts = fold(_IMPORTED.sub(r"\1(\2)", body), len(start), width).split("\n")
     levels = ((len(part) - len(part.lstrip(" "))) // _INDENT for part in parts)
     return [f"{start}{indent * n}{part.lstrip(' ')}" for n, part in zip(levels, parts, strict=True)]

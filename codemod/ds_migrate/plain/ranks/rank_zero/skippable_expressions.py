@@ -28,7 +28,8 @@ _HARMLESS = frozenset(
      "dim", "any", "all", "t", "to_dict", "timestamp", "fromtimestamp", "model_dump", "_asdict", "asdict",
      "_get_kwargs", "get_terminal_size", "median", "percentile", "cumsum", "state_dict", "deepcopy", "get_rng_state",
      "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
-     "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname"}
+     "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
+     "format_tb", "format_stack", "exc_info"}
 )  # fmt: skip
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(
