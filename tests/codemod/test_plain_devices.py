@@ -86,7 +86,14 @@ def test_the_engine_moves_its_module_and_inputs_follow(tmp_path: Path) -> None:
         ("model = Net().to(device)\nother = copy(model)\n", "model = Net().to(device)\nother = copy(model)\n"),
         ("model = Net().to(device)\nmodel(data[0][0])\n", "model = Net().to(device)\nmodel(data[0][0])\n"),
         ("model = Net().to(device, torch.float64)\n", "model = Net().to(device, torch.float64)\n"),
-        ("if True:\n    model = Net().to(device)\n", "    model = Net().to(device)\n"),
+        ("for _ in range(1):\n    model = Net().to(device)\n", "    model = Net().to(device)\n"),
+        ("if True:\n    model = Net().to(device)\n", "    model = Net()\n"),
+        ("model = nn.Linear(4, 1).to(device)\n", "model = nn.Linear(4, 1)\n"),
+        ("model = Net()\nif data: model = model.to(device)\n", "model = Net()\noptimizer"),
+        ("model = Net()\nif data: model.to(device); model.to(device)\n", "model = Net()\noptimizer"),
+        ("model = Net()\nmodel.to(device); model.to(device)\n", "model = Net()\noptimizer"),
+        ("model = Net()\nif torch.cuda.is_available():\n    model.to(device)\n", "model = Net()\noptimizer"),
+        ("model = Net()\nif data: model.to(device)\nelse: data.x = 1\n", "if data: model.to(device)\nelse: "),
     ],
 )
 def test_a_move_goes_where_nothing_needs_it_before_the_engine(line: str, left: str, tmp_path: Path) -> None:

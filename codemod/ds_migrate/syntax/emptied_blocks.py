@@ -11,7 +11,9 @@ from ds_migrate.syntax.nodes import walk
 _GONE = cst.Pass()
 _EMPTY = cst.Pass()  # all that is left of a block
 # Calls that a condition may make and still go.
-_PURE_CALLS = frozenset({"get_hparam", "get_hparams", "get", "isinstance", "hasattr", "getattr", "len", "bool"})
+_PURE_CALLS = frozenset(
+    {"get_hparam", "get_hparams", "get", "isinstance", "hasattr", "getattr", "len", "bool", "is_available"}
+)
 
 
 def _is_gone(statement: cst.CSTNode) -> bool:
@@ -20,6 +22,8 @@ def _is_gone(statement: cst.CSTNode) -> bool:
 
 def emptied(line: cst.CSTNode) -> cst.CSTNode:
     """Return a line without its statement: a carrier for its comments until the block is settled."""
+    if isinstance(line, cst.SimpleStatementSuite):
+        return line.with_changes(body=[_EMPTY])
     if not isinstance(line, cst.SimpleStatementLine):
         raise TypeError(f"only simple statements are removed, not {type(line).__name__}")
     return line.with_changes(body=[_GONE])
@@ -66,8 +70,8 @@ def _joined(first: cst.If, second: cst.If) -> cst.If:
 
 def _has_no_effect(node: cst.If | cst.Else) -> bool:
     """Return whether every branch went, and nothing is missed when the conditions are not asked."""
-    line = node.body.body[0] if isinstance(node.body, cst.IndentedBlock) else None
-    emptied = isinstance(line, cst.SimpleStatementLine) and line.body[0] is _EMPTY
+    line = node.body.body[0] if isinstance(node.body, cst.IndentedBlock) else node.body
+    emptied = isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) and line.body[0] is _EMPTY
     if not emptied or isinstance(node, cst.Else):
         return emptied
     return all(map(_is_pure, walk(node.test))) and (node.orelse is None or _has_no_effect(node.orelse))

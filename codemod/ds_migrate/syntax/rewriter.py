@@ -39,6 +39,8 @@ class Rewriter(cst.CSTTransformer):
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
             node = emptied(node)
+        if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)) and not node.body:
+            node = emptied(node)
         if isinstance(original_node, cst.SimpleStatementLine) and isinstance(node, cst.SimpleStatementLine):
             node = _ended(node, original_node.body[-1])
         if original_node in claims.expanded and isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):

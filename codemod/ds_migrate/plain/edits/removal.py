@@ -17,11 +17,4 @@ def remove_call(file: SourceFile, call: cst.CSTNode) -> None:
 def remove_statement(file: SourceFile, small: cst.BaseSmallStatement) -> None:
     """Remove a small statement, with its line where it is alone there."""
     line = file.parent(small)
-    if isinstance(line, cst.SimpleStatementSuite):
-        if len(line.body) == 1:
-            file.change(small, lambda _: cst.Pass())
-        else:
-            file.remove(small)
-        return
-    assert isinstance(line, cst.SimpleStatementLine)
-    file.remove(line if len(line.body) == 1 else small)
+    file.remove(line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else small)

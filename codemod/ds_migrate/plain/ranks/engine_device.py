@@ -54,15 +54,16 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
 
 
 def _moves(site: Site, flow: Flow) -> Iterator[_Move]:
-    """Yield the moves of an engine's modules in the block where it is made."""
+    """Yield the moves of an engine's modules in the block where it is made, or under an ``if`` there."""
     file, block = site.file, site.file.parent(site.statement)
     for call in file.nodes(cst.Call, below=block):
-        if file.position(call) > file.position(site.statement) or file.parent(file.statement(call)) is not block:
+        if file.position(call) > file.position(site.statement) or not _is_in(block, file.statement(call), file):
             continue
         func, args = call.func, call.args
         if not isinstance(func, cst.Attribute) or func.attr.value not in _MOVES or len(args) > 1:
             continue
-        values = of_kind(flow.values(func.value, file), Kind.MODULE)
+        values = flow.values(func.value, file)
+        values = of_kind(values, Kind.MODULE) or values  # those of libraries are objects
         if not values or not values <= site.of or not isinstance(file.parent(call), (cst.Assign, cst.Expr)):
             continue
         given = args[0].value if args else None
@@ -71,6 +72,15 @@ def _moves(site: Site, flow: Flow) -> Iterator[_Move]:
         is_to = func.attr.value == "to" and given is not None and not args[0].keyword
         if is_to and isinstance(given, (cst.Name, cst.Attribute)) and _is_device(flow.values(given, file), flow):
             yield _Move(call, given)
+
+
+def _is_in(block: cst.CSTNode | None, statement: cst.BaseStatement, file: SourceFile) -> bool:
+    """Return whether a statement is one of a block, or of an ``if`` without ``else`` there."""
+    outer = file.parent(statement)
+    choice = statement if isinstance(statement, cst.If) else file.parent(outer or statement)  # of one line, or a block
+    if isinstance(choice, cst.If):
+        return choice.orelse is None and file.parent(choice) is block
+    return outer is block
 
 
 def _is_device(values: Values, flow: Flow) -> bool:
