@@ -140,3 +140,38 @@ def test_a_module_that_clears_its_own_gradients_is_seen_to_do_so(tmp_path: Path)
     text = body(FIT).replace("optimizer.zero_grad()", "self.zero_grad()")
     after = convert(tmp_path, text)
     assert "zero_grad" not in after and "\n        match_torch(engine)\n" in after
+
+
+MADE_IN_MODULE = """
+    class Base(Net):
+        def get_optimizer(self, lr):
+            return torch.optim.Adam(self.parameters(), lr=lr)
+
+
+    class Deep(Base):
+        def get_optimizer(self, lr):
+            return torch.optim.Adam([{"params": self.fc.parameters()}], lr=lr)
+
+
+    class Wide(Base):
+        pass
+
+
+    model = MODEL
+    optimizer = model.get_optimizer(0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("model", "stage"), [("Wide()", 1), ("Deep()", 0), ("{'deep': Deep, 'wide': Wide}[name]()", 0)]
+)
+def test_the_module_whose_method_makes_an_optimizer_of_it_or_of_parts_gets_the_engine(
+    model: str, stage: int, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, body(MADE_IN_MODULE).replace("MODEL", model))
+    assert "    model=model,\n    optimizer=optimizer,\n" in after and f'{{"stage": {stage}}}' in after
+    assert "    engine.backward(F.mse_loss(engine(x), y))\n    engine.step()\n" in after

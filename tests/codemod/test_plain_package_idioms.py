@@ -212,6 +212,18 @@ def test_a_class_of_the_program_may_be_chosen_by_a_name(tmp_path: Path) -> None:
     assert b"loss = F.mse_loss(engine(x), y)\n" in after
 
 
+def test_a_class_that_a_package_imports_may_be_chosen_by_a_name(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    own = "class Own(Net):\n    def optimizer(self):\n        return torch.optim.SGD(self.parameters(), lr=0.1)\n"
+    chosen = LOOP.replace("Net()", "getattr(models, args.arch)()").replace(
+        "torch.optim.SGD(model.parameters(), lr=0.1)", "model.optimizer()"
+    )
+    files = {"models/__init__": "from .nets import Net, Own\n", "models/nets": f"{HEADER}\n\n{own}"}
+    report = run(tmp_path, **files, train=f"import models\n{HEADER}{chosen}")
+    (after,) = [file.after for file in report.files if file.after]
+    assert b"loss = F.mse_loss(engine(x), y)\n" in after
+
+
 def test_the_number_of_parameters_and_the_time_are_printed_by_rank_0(tmp_path: Path) -> None:
     lines = "print(sum(p.numel() for p in model.parameters()))\nprint(time.strftime('%H', time.gmtime(0)))\n"
     after = convert(tmp_path, "import time\n" + HEADER + LOOP + lines)

@@ -28,14 +28,18 @@ class LookedUpNames:
         return frozenset(external | defined) | self._of_instances(of_kind(owners, Kind.INSTANCE), written)
 
     def defined_in(self, module: Value, written: cst.BaseExpression | None) -> Values:
-        """Return the classes and functions of a file of the program that ``getattr()`` may find there."""
+        """Return the classes and functions of a file, or a package, of the program that ``getattr()`` may find there."""
         if isinstance(written, cst.SimpleString):
             return self._variables.held((module.key, str(written.evaluated_value)))
         held = frozenset(
             v for name in self._variables.names(module.key) for v in self._variables.held((module.key, name))
         )
-        file = self._variables.file(module)
-        own = frozenset(v for v in of_kind(held, Kind.CLASS, Kind.FUNCTION) if self._variables.file(v) is file)
+        path = self._variables.file(module).path
+        own = frozenset(
+            v for v in of_kind(held, Kind.CLASS, Kind.FUNCTION)
+            if (path.parent in (origin := self._variables.file(v).path).parents and path.name == "__init__.py")
+            or origin == path
+        )  # fmt: skip
         return own if len(own) <= _MOST_CHOICES else NOTHING
 
     def _of_instances(self, owners: Values, written: cst.BaseExpression | None) -> Values:

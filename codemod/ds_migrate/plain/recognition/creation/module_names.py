@@ -66,7 +66,7 @@ def _receiver_of(method: cst.FunctionDef | None, text: str, member: Bound, flow:
         return {}
     for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):
         callees = of_kind(flow.values(call.func, member.file), Kind.METHOD)
-        if isinstance(call.func, cst.Attribute) and {v.key for v in callees} == {id(method)}:
+        if isinstance(call.func, cst.Attribute) and id(method) in {v.key for v in callees}:
             try:
                 found = owner_at(call.func.value, member.file, flow).values
             except UnknownOwnerError:
@@ -81,11 +81,11 @@ def _parts_of_receiver(method: cst.FunctionDef | None, owners: Owners, member: B
     if owners.tensors or not all(path for _, _, path in names) or len({name for name, _, _ in names}) != 1:
         return None
     ((outer, held),) = (_receiver_of(method, names[0][0], member, flow) or {"": NOTHING}).items()
-    if len(held) != 1:
+    if not held:
         return None
-    (module,) = held
-    parts = {f"{outer}.{path}": (outer, Value(Kind.PART, module.key, path)) for _, _, path in names}
-    return replace(owners, values={outer: held}, parts=parts, is_partial=True, has_wholes=False)
+    parts = {f"{outer}.{path}": (outer, Value(Kind.PART, of.key, path)) for _, _, path in names for of in held}
+    is_one = len(held) == 1  # the parts of one of several are not known
+    return replace(owners, values={outer: held}, parts=parts if is_one else {}, is_partial=True, has_wholes=not is_one)
 
 
 def _attribute_of_receiver(
