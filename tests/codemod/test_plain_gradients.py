@@ -626,3 +626,49 @@ def test_gradients_behind_the_last_step_of_a_round_are_averaged_before_they_move
     after = convert(tmp_path, body(BY_HAND.replace("MOVES", LOOPED).replace("MOVED", "model")))
     assert "    engine.allreduce_gradients()\n    for p in model.parameters():" in after
     assert "mean_over_ranks" not in after
+
+
+KEPT_TOGETHER = """
+    class Trainer:
+        def __init__(self, model, optimizer, clip=1.0):
+            self.model = model.to("cuda")
+            self.optimizer = optimizer
+            self.clip = clip
+
+        def fit(self, loader):
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                if self.clip:
+                    nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+                self.optimizer.step()
+
+
+    def train():
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        Trainer(model, optimizer).fit(DataLoader(data, batch_size=4))
+
+
+    def fine_tune():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        Trainer(model, optimizer).fit(DataLoader(data, batch_size=2))
+    """
+
+
+def test_a_trainer_clips_just_what_each_of_its_optimizers_holds(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(KEPT_TOGETHER))
+    averaged = "            self.engine.allreduce_gradients()\n            if self.clip:\n"
+    assert averaged in after and after.count("match_torch(") == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("optimizer = torch.optim.Adam(model.", "other = Net()\n    optimizer = torch.optim.Adam(other."),
+        ("def fit(self, loader):\n", "def fit(self, loader):\n        self.model = self.model.module\n"),
+    ],
+)
+def test_a_trainer_that_may_clip_something_else_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    assert [code for code, _ in blocked(tmp_path, body(KEPT_TOGETHER).replace(old, new))] == [Code.PLAIN_CLIPPING]

@@ -28,7 +28,7 @@ class LookedUpNames:
         return frozenset(external | defined) | self._of_instances(of_kind(owners, Kind.INSTANCE), written)
 
     def defined_in(self, module: Value, written: cst.BaseExpression | None) -> Values:
-        """Return the classes and functions of a file, or a package, of the program that ``getattr()`` may find there."""
+        """Return the classes and functions of a file or package of the program that ``getattr()`` may find."""
         if isinstance(written, cst.SimpleString):
             return self._variables.held((module.key, str(written.evaluated_value)))
         held = frozenset(

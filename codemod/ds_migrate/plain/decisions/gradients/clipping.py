@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-import libcst as cst
-
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, steps_one_optimizer
 from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
+from ds_migrate.plain.decisions.gradients.given_together import are_given_together
 from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
 from ds_migrate.plain.decisions.passes.backward_passes import step_places
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
-from ds_migrate.plain.recognition.steps.operations import parameter_owners
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
-from ds_migrate.syntax.source import SourceFile
 
 
 def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
@@ -90,7 +86,7 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
     if len(sites) == 1:
         is_all = clip.modules == sites[0].of and step.optimizers <= sites[0].optimizers
     else:
-        is_all = _is_given_together(plan, clip, step)
+        is_all = are_given_together(clip, step, plan)
     norms: dict[Site, str] = {}
     is_all &= not any(site.is_partial or site.is_changed or site.clause for site in sites)
     for site in sites if is_all else ():
@@ -111,50 +107,7 @@ def _is_of_one_engine(plan: ProgramPlan, clip: Clip) -> bool:
         if step.file is clip.file and step.function is clip.function and (name or steps_one_optimizer(step))
         and len([site for site in plan.facts.sites if site.optimizers & step.optimizers]) > 1
     ]  # fmt: skip
-    return all(_is_given_together(plan, clip, step) for step in shared)
-
-
-def _is_given_together(plan: ProgramPlan, clip: Clip, step: Step) -> bool:
-    """Return whether each call of a function gives it an optimizer and just the modules of that, which it clips."""
-    given = argument(clip.call, 0, "parameters")
-    clipped = _parameter_of(given.value, clip.file, plan) if given is not None else None
-    if clip.function is None or clipped is None or not isinstance(step.owner, cst.Name):
-        return False
-    return _are_given_together(clip.function, clipped, step.owner.value, plan)
-
-
-def _parameter_of(node: cst.BaseExpression, file: SourceFile, plan: ProgramPlan) -> str | None:
-    """Return the name of the one module whose parameters an expression is, or of the parameters themselves."""
-    if isinstance(node, cst.Name):
-        return node.value
-    owners = [n for n in walk(node) if any(parameter_owners(n, file, plan.facts.flow))]
-    modules = [n.func.value for n in owners if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute)]
-    return modules[0].value if len(modules) == 1 and isinstance(modules[0], cst.Name) else None
-
-
-def _are_given_together(
-    function: cst.FunctionDef, clipped: str, optimizer: str, plan: ProgramPlan, depth: int = 3
-) -> bool:
-    """Return whether each call of a function gives two of its parameters an optimizer and the modules of that."""
-    flow, calls = plan.facts.flow, plan.facts.callers.of(function)
-    defaults = {p.name.value: dotted(p.default) for p in parameters(function)}
-    for file, call in calls if {clipped, optimizer} <= defaults.keys() else ():
-        stepped, owner = (flow.given(call, function, name, file) for name in (optimizer, clipped))
-        if owner is None and defaults[clipped] == "None":
-            continue  # it cannot be clipped
-        if stepped is None or owner is None or stepped.star or owner.star:
-            return False
-        held = flow.values(stepped.value, file)
-        of_owner = flow.values(owner.value, file)
-        modules = of_owner or frozenset(v for node in walk(owner.value) for v in parameter_owners(node, file, flow))
-        if any(held and held <= site.optimizers and modules == site.of for site in plan.facts.sites):
-            continue
-        around, name = file.function(call), _parameter_of(owner.value, file, plan)
-        if around is None or name is None or not isinstance(stepped.value, cst.Name) or not depth:
-            return False
-        if not _are_given_together(around, name, stepped.value.value, plan, depth - 1):
-            return False
-    return bool(calls) and {clipped, optimizer} <= defaults.keys()
+    return all(are_given_together(clip, step, plan) for step in shared)
 
 
 def _refusal(clip: Clip) -> Refusal:
