@@ -26,12 +26,14 @@ class Failure:
         step: micro-batches trained before. text: the traceback, or the end of the output.
         resuming: whether it ended where it was resumed from the checkpoint in the middle.
         varies: whether it trained, but otherwise than another run of the same.
+        is_script: whether it is a plain script, which is resumed only on request.
     """
 
     step: int
     text: str
     resuming: bool = False
     varies: bool = False
+    is_script: bool = False
 
     @property
     def verb(self) -> str:
@@ -54,6 +56,8 @@ class Failure:
         """Return what it was doing where training itself works, for a sentence that ends there; else empty."""
         if not self.resuming:
             return ""
+        if self.is_script:
+            return f" once it is resumed after {self.step} steps (without --resume-with it is trained in one go)"
         return f" once it is resumed after {self.step} batches (--no-resume compares without that)"
 
 

@@ -22,12 +22,14 @@ from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import open_folders
 from ds_verify.plain.reference import RankGroup, average_gradients
+from ds_verify.plain.runs import PlainJob, _append, _leave_out_engine_clipping, _share_files
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry, norm
 from ds_verify.plain.worker import ProcessGroup, folder_of_imports, module_of
 from ds_verify.record import Key, Record
+from ds_verify.runs import TrainingRun
 from ds_verify.tolerance import Limits
 from ds_verify.working_copies import working_copy
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, WeightedRandomSampler
@@ -138,6 +140,16 @@ class TestTrainingLoaders:
         assert [trained for _, trained in loaders.training()] == [True, False, False]
         sites = [site for site, _ in loaders.training()]
         assert all(site.startswith("test_plain_parts.py:") for site in sites)
+
+    def test_passes_over_the_data_of_workers_that_stay_are_counted(self) -> None:
+        """Where none is a second one, the verdict has a note: the order of later passes was not compared."""
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            loader = DataLoader(NUMBERS, batch_size=5, num_workers=1, persistent_workers=True)
+            for expected in (1, 2):
+                for _ in loader:
+                    loaders.trained()
+                assert loaders.passes == expected
 
     def test_a_loader_whose_one_batch_is_the_data_of_another_does_not_train(self) -> None:
         loaders = Loaders(str(Path(__file__).parent))
@@ -343,11 +355,60 @@ class TestWhatStepsNeedNotShow:
             options.add_optimizer(optimizer)
             schedule.step()
             options.add_to(record, 1, 0)
-        assert {key.name: value.tolist() for key, value in record.values.items()} == {
+        assert {key.name: value.tolist() for key, value in record.values.items() if key.kind == "lr"} == {
             "steps of schedules": 1, "limits of clip_grad_norm_": [1e9], "limits of clip_grad_value_": [1e8],
             "learning rates": [0.1],
             "betas[0]": [0.8], "betas[1]": [0.9], "eps": [1e-8], "weight_decay": [1e-9],
         }  # fmt: skip
+
+    def test_the_group_of_each_parameter_is_recorded(self) -> None:
+        net, record = torch.nn.Linear(2, 1), Record()
+        groups = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
+        options = StepOptions()
+        options.add_optimizer(torch.optim.SGD(groups, lr=0.1, weight_decay=0.5), [["weight"], ["bias"]])
+        options.add_to(record, 1, 0)
+        found = {key.name: value.tolist() for key, value in record.values.items() if "by parameter" in key.name}
+        assert found == {"weight_decay by parameter": [0.0, 0.5]}
+
+    def test_clipping_before_the_average_shows_where_no_gradient_reaches_the_limit(self) -> None:
+        parameter, record, options = torch.nn.Parameter(torch.zeros(2)), Record(), StepOptions()
+        parameter.grad = torch.tensor([3.0, 4.0])
+        with options.watched():
+            torch.nn.utils.clip_grad_norm_([parameter], 100.0)
+        options.add_to(record, 1, 0)
+        key = Key("gradient", 1, "gradient norm before clip_grad_norm_")
+        assert record.values[key].tolist() == [5.0]
+        clipped_by_engine = Record({other: value for other, value in record.values.items() if other != key})
+        _leave_out_engine_clipping(record, clipped_by_engine)
+        assert not compare(record, clipped_by_engine)
+
+    def test_the_metric_of_a_schedule_is_recorded(self) -> None:
+        optimizer, record, options = torch.optim.SGD([torch.zeros(1)], lr=0.1), Record(), StepOptions()
+        with options.watched():
+            torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer).step(metrics=torch.tensor(0.5))
+        options.add_to(record, 1, 0)
+        assert record.values[Key("validation", 1, "metrics of ReduceLROnPlateau")].tolist() == [0.5]
+
+
+class TestResume:
+    """A checkpoint in the middle, from which both sides are started again."""
+
+    def test_a_run_that_was_stopped_with_the_original_is_no_error(self) -> None:
+        training = TrainingRun("converted", figures={"steps": 3})
+        _append(training, TrainingRun("converted-resumed"))
+        assert training.figures == {"steps": 3} and training.failure is None
+
+    def test_ranks_without_a_process_group_resume_from_the_first_ones_files(self, tmp_path: Path) -> None:
+        """A conversion saves no others; buffers of the original's other ranks were a difference."""
+        for name in ("run", "run-rank1"):
+            tmp_path.joinpath(name).mkdir()
+            tmp_path.joinpath(name, "last.pt").write_text(name)
+        job = PlainJob(
+            name="run", context=str(tmp_path / "run"), kind="plain", target="train.py", args=[], info={}, ranks=2,
+            threads=1, steps=2, is_parted=True,
+        )  # fmt: skip
+        _share_files(job)
+        assert tmp_path.joinpath("run-rank1", "last.pt").read_text() == "run"
 
 
 def averaged(folder: str) -> list[Any]:

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -264,11 +264,21 @@ class Observer:
         if any(engine.zero_optimization_stage() for engine in engines):
             square = float(self.group.sum(torch.tensor(square, dtype=torch.float64)))
         step.squares += square
-        self._options.add_optimizer(optimizer)
+        self._options.add_optimizer(optimizer, self._names_of_groups(optimizer, engines))
         for engine in engines:
             if engine.gradient_clipping() > 0:
                 self._options.add_clipping("clip_grad_norm_", engine.gradient_clipping())
         step.optimizers += 1
+
+    def _names_of_groups(self, optimizer: Any, engines: Sequence[Any]) -> list[list[str]]:
+        """Return the names of the parameters that each group of an optimizer steps; none at ZeRO stage 3."""
+        groups = [group["params"] for group in optimizer.param_groups]
+        for around in (engine.optimizer for engine in engines if engine.zero_optimization_stage()):
+            if not hasattr(around, "bit16_groups"):
+                return []
+            groups = around.bit16_groups  # the optimizer's own groups have one tensor each, a share of all
+        names = {id(tensor): name for name, tensor in self.modules.tensors().items()}
+        return [[names.get(id(each), "") for each in group if each.requires_grad] for group in groups]
 
     def _is_over(self) -> bool:
         """Return whether so many steps are done, or a checkpoint is written from which another run resumes."""

@@ -47,7 +47,10 @@ class PlainVerification(Verification):
         """Yield what a reader of the verdict has to know besides."""
         yield from self.remarks
         figures = self.rounds[0].original.figures if self.rounds else {}
-        if figures and not (figures["has_ended"] or figures["evaluations"] or figures["files"]):
-            yield "no evaluation and no saving was reached: more --steps compare them, and the ends of epochs"
+        if figures and not figures["has_ended"]:
+            if not (figures["evaluations"] or figures["files"]):
+                yield "no evaluation and no saving was reached: more --steps compare them, and the ends of epochs"
+            elif max(each.original.figures.get("passes", 0) for each in self.rounds) == 1:
+                yield "no second pass over the training data was begun: more --steps compare its order (set_epoch)"
         if self.failure is not None and (step := self.failure[1].step) > 1 and not self.failure[1].varies:
             yield f"the original trains {step} steps before it fails: --steps {step - 1} ends before that"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launcher
 from ds_verify.plain.sides import copy_for_run
+from ds_verify.plain.step_options import BEFORE
 from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
 from ds_verify.tolerance import FLOORS, magnitude
@@ -128,6 +130,7 @@ class ScriptRuns:
             self._add("the conversion saves through its engine: what is saved was not compared")
         for run in (original, control, converted):
             run.record.values = {key: value for key, value in run.record.values.items() if key.kind not in left}
+        _leave_out_engine_clipping(original.record, converted.record)
 
     def job(self, side: str, name: str, ranks: int) -> PlainJob:
         """Return a job of one side, and make the copies that it runs in."""
@@ -135,8 +138,8 @@ class ScriptRuns:
         context = copy_for_run(folder, self.work / "runs" / name)
         is_parted = side == "original" and ranks > 1 and not self.alone.get("is_distributed", False)
         if is_parted:
-            for rank in range(1, ranks):  # else all ranks would write the same files
-                copy_for_run(folder, context.with_name(f"{name}-rank{rank}"))
+            for own in _rank_folders(context, ranks):  # else all ranks would write the same files
+                copy_for_run(folder, own)
         settings = self.settings
         return PlainJob(
             name=name,
@@ -175,6 +178,8 @@ class ScriptRuns:
             for job, training in zip(jobs, trained, strict=True)
             if self.resume_arguments and training.figures and 0 < training.figures["saved"] == training.figures["steps"]
         ]
+        for job in resumed:
+            _share_files(job)
         parts = {part.name: part for part in self._run(resumed)} if resumed else {}
         for training in trained:
             part = parts.get(f"{training.name}-resumed")
@@ -203,8 +208,8 @@ class ScriptRuns:
             return
         if figures["steps"] < self.settings.steps:
             self._add(f"the script ends after {figures['steps']} steps of an optimizer")
-        if self.resume_arguments and not original.figures.get("resumed"):
-            self._add("no checkpoint was written in the second half of the steps, so nothing was resumed")
+        if self.resume_arguments and original.failure is None:
+            self._note_resume(figures)
         if ranks == 1 or figures["is_distributed"]:
             return
         self._add(
@@ -215,9 +220,39 @@ class ScriptRuns:
         for site in figures["unshared_loaders"]:
             self._add(f"{site}: ranks cannot share this loader: on several, each one read all of it")
 
+    def _note_resume(self, figures: dict[str, Any]) -> None:
+        if not figures.get("resumed"):
+            self._add("no checkpoint was written in the second half of the steps, so nothing was resumed")
+        elif figures["saved_at"] == figures["steps"]:
+            self._add(
+                "the resumed script ends without a further step: of what a checkpoint holds, only weights were compared"
+            )
+
     def _add(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _rank_folders(context: Path, ranks: int) -> list[Path]:
+    """Return the copies of all ranks but the first, where ranks that know nothing of each other have one each."""
+    return [context.with_name(f"{context.name}-rank{rank}") for rank in range(1, ranks)]
+
+
+def _share_files(job: PlainJob) -> None:
+    """Give all ranks the first one's files, which it resumes from: a conversion saves nothing else."""
+    context = Path(job.context)
+    for own in _rank_folders(context, job.ranks) if job.is_parted else ():
+        shutil.rmtree(own)
+        copy_for_run(context, own)
+
+
+def _leave_out_engine_clipping(original: Record, converted: Record) -> None:
+    """Leave out the norms before clipping where an engine clips: it does not call torch's function."""
+    for key in {key for key in (*original.values, *converted.values) if key.name.startswith(BEFORE)}:
+        before, after = original.values.get(key), converted.values.get(key)
+        if before is None or after is None or before.shape != after.shape:
+            original.values.pop(key, None)
+            converted.values.pop(key, None)
 
 
 def _varying(original: TrainingRun, control: TrainingRun) -> str:
@@ -259,7 +294,7 @@ def _parted(training: TrainingRun, ranks: int) -> str:
 
 def _append(training: TrainingRun, part: TrainingRun) -> None:
     """Add the second half of a run, which another process resumed."""
-    if part.failure is not None:
+    if part.failure is not None or not part.figures:  # of a run that was stopped, as the original did not resume
         training.failure = part.failure
         return
     values = {key: value for key, value in training.record.values.items() if key.kind not in ("setup", "state")}
@@ -270,6 +305,15 @@ def _append(training: TrainingRun, part: TrainingRun) -> None:
         if key.kind == "initial"
     }
     training.record = Record({**values, **at_resume, **resumed}, training.record.aliases)
-    training.figures = {**part.figures, "peak_bytes": max(training.figures["peak_bytes"], part.figures["peak_bytes"])}
-    training.figures["loaders"] = training.figures["loaders"]
-    training.figures["resumed"] = True
+    before, after = training.figures, part.figures
+    training.figures = {
+        **after,
+        "loaders": before["loaders"],
+        "read_loaders": before["read_loaders"],
+        "peak_bytes": max(before["peak_bytes"], after["peak_bytes"]),
+        "evaluations": before["evaluations"] + after["evaluations"],
+        "files": before["files"] + after["files"],
+        "passes": before["passes"] + after["passes"],
+        "saved_at": before["saved"],
+        "resumed": True,
+    }

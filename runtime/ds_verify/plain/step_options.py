@@ -9,24 +9,33 @@ import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.optim import lr_scheduler
 
+from ds_verify.plain.weights import norm
 from ds_verify.record import Key, Record
 
+BEFORE = "gradient norm before"
+"""Of clipping by the script itself; an engine that clips has no such norm."""
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
 class StepOptions:
-    """The options of the step under way: of optimizers by name, of clipping, and how often schedules were stepped."""
+    """The options of the step under way: of optimizers by name, of clipping, and how often schedules were stepped.
+
+    Of an optimizer's options, the values that differ among its parameters are recorded by parameter too.
+    """
 
     def __init__(self) -> None:
         self._options: dict[str, set[float]] = {}
+        self._by_parameter: dict[str, dict[str, float]] = {}
+        self._clipped: dict[str, list[float]] = {}
         self._schedule_steps = 0
+        self._metrics: list[float] = []
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -50,17 +59,21 @@ class StepOptions:
             given = signature.bind(*args, **kwargs).arguments
             parameters, limit = given[names[0]], given[names[1]]
             given[names[0]] = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            if any(parameter.grad is not None for parameter in given[names[0]]):
+            gradients = [parameter.grad for parameter in given[names[0]] if parameter.grad is not None]
+            if gradients:
                 self.add_clipping(name, float(limit))
+                self._clipped.setdefault(name, []).append(norm(each.to_dense() for each in gradients))
             return clip(**given)
 
         return clipped
 
     def _watched_schedule(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
-        def stepped(*args: Any, **kwargs: Any) -> Any:
+        def stepped(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             self._schedule_steps += 1
-            return step(*args, **kwargs)
+            if isinstance(schedule, lr_scheduler.ReduceLROnPlateau):
+                self._metrics.append(float(args[0] if args else kwargs["metrics"]))
+            return step(schedule, *args, **kwargs)
 
         return stepped
 
@@ -69,21 +82,39 @@ class StepOptions:
         if math.isfinite(limit):
             self._options.setdefault(f"limits of {name}", set()).add(limit)
 
-    def add_optimizer(self, optimizer: Any) -> None:
-        """Add the options of an optimizer that steps: learning rates, weight decay, momentum and the like."""
-        for group in optimizer.param_groups:
+    def add_optimizer(self, optimizer: Any, names: Sequence[Sequence[str]] = ()) -> None:
+        """Add the options of an optimizer that steps: learning rates, weight decay, momentum and the like.
+
+        Args:
+            optimizer: about to step.
+            names: of the parameters of each of its groups; none where they are not known.
+        """
+        groups = optimizer.param_groups
+        for group, parameters in zip(groups, names or [()] * len(groups), strict=True):
             if not group["params"]:
                 continue
             for name in optimizer.defaults:
                 for part, value in _numbers(name, group.get(name)):
-                    self._options.setdefault("learning rates" if part == "lr" else part, set()).add(value)
+                    option = "learning rates" if part == "lr" else part
+                    self._options.setdefault(option, set()).add(value)
+                    self._by_parameter.setdefault(option, {}).update(dict.fromkeys(parameters, value))
 
     def add_to(self, record: Record, step: int, rank: int) -> None:
         """Record the options of a step."""
         record.add(Key("lr", step, "steps of schedules", rank), self._schedule_steps)
         for name, values in self._options.items():
             record.add(Key("lr", step, name, rank), sorted(values))
+        for name, found in self._by_parameter.items():
+            if len(self._options[name]) > 1:
+                record.add(Key("lr", step, f"{name} by parameter", rank), [found[each] for each in sorted(found)])
+        for name, norms in self._clipped.items():
+            record.add(Key("gradient", step, f"{BEFORE} {name}", rank), norms)
+        if self._metrics:
+            record.add(Key("validation", step, "metrics of ReduceLROnPlateau", rank), self._metrics)
+        self._metrics = []
         self._options.clear()
+        self._by_parameter.clear()
+        self._clipped.clear()
         self._schedule_steps = 0
 
 

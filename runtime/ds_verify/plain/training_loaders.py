@@ -27,13 +27,14 @@ _CALLED_FROM = " < "
 class LoaderUse:
     """A loader in the order of creation.
 
-    site: where the script makes it, and the calls that lead there. batches: read. followed: of them, those between two
-    of which there is a backward. trained: of these, those that no evaluation was for. shared: whether ranks can share
-    it.
+    site: where the script makes it, and the calls that lead there. passes: begun. batches: read. followed: of them,
+    those between two of which there is a backward. trained: of these, those that no evaluation was for. shared: whether
+    ranks can share it.
     """
 
     site: str
     shared: bool = True
+    passes: int = 0
     batches: int = 0
     followed: int = 0
     trained: int = 0
@@ -116,9 +117,18 @@ class Loaders:
         pairs = zip(self.used, self.training(), strict=True)
         return sorted({use.site.split(_CALLED_FROM)[0] for use, (_, trains) in pairs if trains and not use.shared})
 
+    @property
+    def passes(self) -> int:
+        """The most passes over the data of one line that makes loaders that train."""
+        counts: dict[str, int] = {}
+        for use, (site, trains) in zip(self.used, self.training(), strict=True):
+            counts[site] = counts.get(site, 0) + (use.passes if trains else 0)
+        return max(counts.values(), default=0)
+
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Watch all loaders that are made in the block."""
+        read_again = DataLoader.__iter__
         make, begin, read = DataLoader.__init__, _BaseDataLoaderIter.__init__, _BaseDataLoaderIter.__next__
 
         @functools.wraps(make)
@@ -130,6 +140,13 @@ class Loaders:
             # the first batch of another one may be the data of this one, as next(iter(whole)) is
             self._evaluated |= {other for other in self._read if self.used[other].batches == 1}
             self.used[-1].shared = self.on_new(loader, number, site)
+
+        @functools.wraps(read_again)
+        def reads(loader: Any) -> Any:
+            number = getattr(loader, "_ds_verify_number", None)
+            if number is not None:
+                self.used[number].passes += 1
+            return read_again(loader)
 
         @functools.wraps(begin)
         def began(batches: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -157,6 +174,7 @@ class Loaders:
         with (
             torch.nn.modules.module.register_module_forward_hook(self._forward_ends),
             mock.patch.object(DataLoader, "__init__", made),
+            mock.patch.object(DataLoader, "__iter__", reads),
             mock.patch.object(_BaseDataLoaderIter, "__init__", began),
             mock.patch.object(_BaseDataLoaderIter, "__next__", read_batch),
         ):

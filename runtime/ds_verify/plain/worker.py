@@ -200,7 +200,7 @@ class _Run:
 
     def _write_record(self) -> None:
         self.observer.finish()
-        if self.observer.done == self.job["first"]:
+        if self.observer.done == 0:
             raise _EndedError("the script ended without a step of an optimizer after a backward: nothing was trained")
         self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.values"))
         figures = _figures(self)
@@ -210,7 +210,7 @@ class _Run:
         first, step = self.job["first"], self.observer.place
         is_known = isinstance(error, _EndedError)  # where is of no use
         text = f"RuntimeError: {error}" if is_known else user_traceback(error, str(self.home))
-        failure = {"text": text, "step": step, "resuming": 0 < first == step}
+        failure = {"text": text, "step": step, "resuming": 0 < first == step, "is_script": True}
         write_failure(self.files, RANK, failure)
 
     def _end(self, code: int) -> NoReturn:
@@ -342,6 +342,7 @@ def _figures(run: _Run) -> dict[str, Any]:
         "optimized": observer.modules.optimized_names(),
         "loaders": loaders.training(),
         "unshared_loaders": loaders.unshared,
+        "passes": loaders.passes,
         "read_loaders": loaders.read_sites,
         "is_distributed": run.ranks.is_used,
         "has_ended": run.has_ended,
