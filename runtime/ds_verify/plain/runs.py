@@ -14,7 +14,6 @@ from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launcher
 from ds_verify.plain.sides import copy_for_run
-from ds_verify.plain.step_options import BEFORE
 from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
 from ds_verify.tolerance import FLOORS, magnitude
@@ -130,7 +129,6 @@ class ScriptRuns:
             self._add("the conversion saves through its engine: what is saved was not compared")
         for run in (original, control, converted):
             run.record.values = {key: value for key, value in run.record.values.items() if key.kind not in left}
-        _leave_out_engine_clipping(original.record, converted.record)
 
     def job(self, side: str, name: str, ranks: int) -> PlainJob:
         """Return a job of one side, and make the copies that it runs in."""
@@ -244,15 +242,6 @@ def _share_files(job: PlainJob) -> None:
     for own in _rank_folders(context, job.ranks) if job.is_parted else ():
         shutil.rmtree(own)
         copy_for_run(context, own)
-
-
-def _leave_out_engine_clipping(original: Record, converted: Record) -> None:
-    """Leave out the norms before clipping where an engine clips: it does not call torch's function."""
-    for key in {key for key in (*original.values, *converted.values) if key.name.startswith(BEFORE)}:
-        before, after = original.values.get(key), converted.values.get(key)
-        if before is None or after is None or before.shape != after.shape:
-            original.values.pop(key, None)
-            converted.values.pop(key, None)
 
 
 def _varying(original: TrainingRun, control: TrainingRun) -> str:

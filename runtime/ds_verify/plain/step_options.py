@@ -19,8 +19,6 @@ from torch.optim import lr_scheduler
 from ds_verify.plain.weights import norm
 from ds_verify.record import Key, Record
 
-BEFORE = "gradient norm before"
-"""Of clipping by the script itself; an engine that clips has no such norm."""
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
@@ -62,7 +60,9 @@ class StepOptions:
             gradients = [parameter.grad for parameter in given[names[0]] if parameter.grad is not None]
             if gradients:
                 self.add_clipping(name, float(limit))
-                self._clipped.setdefault(name, []).append(norm(each.to_dense() for each in gradients))
+                clipped = f"{len(gradients)} gradients before {name}"
+                found = self._clipped.setdefault(clipped, [])
+                found.append(norm(each.to_dense() for each in gradients))
             return clip(**given)
 
         return clipped
@@ -108,7 +108,7 @@ class StepOptions:
             if len(self._options[name]) > 1:
                 record.add(Key("lr", step, f"{name} by parameter", rank), [found[each] for each in sorted(found)])
         for name, norms in self._clipped.items():
-            record.add(Key("gradient", step, f"{BEFORE} {name}", rank), norms)
+            record.add(Key("norm", step, name, rank), math.hypot(*norms))  # an engine that clips has none
         if self._metrics:
             record.add(Key("validation", step, "metrics of ReduceLROnPlateau", rank), self._metrics)
         self._metrics = []

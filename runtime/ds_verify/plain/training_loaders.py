@@ -1,7 +1,8 @@
 """The loaders of a script, and which of them give the batches that it trains on.
 
 Seen in the original's run on one rank: batches of a loader that trains are followed by a backward, and are not read
-without gradients, nor for forward passes in ``eval()`` alone. On several ranks these loaders are shared among them.
+without gradients, nor for forward passes in ``eval()`` alone. That is asked of each pass over its data: a loader that
+trains may be evaluated on, too. On several ranks these loaders are shared among them.
 """
 
 from __future__ import annotations
@@ -24,20 +25,44 @@ _CALLED_FROM = " < "
 
 
 @dataclass
+class _Pass:
+    """A pass over the data of a loader.
+
+    batches: read. followed: of them, those between two of which there is a backward. trained: of these, those that no
+    evaluation was for. has_ended: whether a further batch was asked for when there was none.
+    """
+
+    batches: int = 0
+    followed: int = 0
+    trained: int = 0
+    has_ended: bool = False
+
+
+@dataclass
 class LoaderUse:
     """A loader in the order of creation.
 
-    site: where the script makes it, and the calls that lead there. passes: begun. batches: read. followed: of them,
-    those between two of which there is a backward. trained: of these, those that no evaluation was for. shared: whether
-    ranks can share it.
+    site: where the script makes it, and the calls that lead there. shared: whether ranks can share it.
     """
 
     site: str
     shared: bool = True
-    passes: int = 0
-    batches: int = 0
-    followed: int = 0
-    trained: int = 0
+    passes: list[_Pass] = field(default_factory=list)
+
+    def batches(self) -> int:
+        """Return how many batches were read."""
+        return sum(each.batches for each in self.passes)
+
+    def trains(self, is_unfinished: bool, is_judged: bool) -> bool:
+        """Return whether it trains in one of four passes at least, as where each epoch ends with evaluations on it.
+
+        Args:
+            is_unfinished: whether the run ended behind the last batch. is_judged: whether evaluations do not count.
+        """
+        last = self.passes[-1]
+        begun = [(each, each.batches - (is_unfinished and each is last)) for each in self.passes]
+        judged = [((one.trained if is_judged else one.followed) * 2 >= count) for one, count in begun if count]
+        return sum(judged) * _RARE >= len(judged) > 0
 
 
 @dataclass
@@ -54,7 +79,7 @@ class Loaders:
     on_new: Callable[[DataLoader[Any], int, str], bool] = lambda *_: True
     on_begin: Callable[[int | None], None] = lambda _: None
     used: list[LoaderUse] = field(default_factory=list)
-    _read: set[int] = field(default_factory=set)
+    _read: dict[int, _Pass] = field(default_factory=dict)
     _evaluated: set[int] = field(default_factory=set)  # of those read
     _last: int | None = None  # read
     _modes: set[bool] = field(default_factory=set)  # whether forward passes since then may train
@@ -62,9 +87,9 @@ class Loaders:
     def trained(self) -> None:
         """Note a backward."""
         self._next(None)
-        for number in self._read:
-            self.used[number].followed += 1
-            self.used[number].trained += number not in self._evaluated
+        for number, read in self._read.items():
+            read.followed += 1
+            read.trained += number not in self._evaluated
         self._read.clear()
         self._evaluated.clear()
 
@@ -86,12 +111,14 @@ class Loaders:
         The run may end behind a batch. A loader of which it was the first one is like the others of its site, or else
         like those that the same function makes for other calls.
         """
-        finished = {number: use.batches - (number in self._read) for number, use in enumerate(self.used)}
+        finished = {number: use.batches() - (number in self._read) for number, use in enumerate(self.used)}
         most = max(finished.values(), default=0)
-        is_judged = any(use.trained for use in self.used)  # a script may train in eval()
+        is_judged = any(one.trained for use in self.used for one in use.passes)  # a script may train in eval()
+        of_rounds = self._sites_of_rounds()
         trains = {
             number: batches * _RARE > most // 2
-            and (self.used[number].trained if is_judged else self.used[number].followed) * 2 >= batches
+            and self.used[number].trains(number in self._read, is_judged)
+            and self.used[number].site not in of_rounds
             for number, batches in finished.items() if batches
         }  # fmt: skip
         sites: dict[str, bool] = {}
@@ -106,10 +133,25 @@ class Loaders:
             for number, use in enumerate(self.used)
         ]
 
+    def _sites_of_rounds(self) -> set[str]:
+        """Return the sites that make a loader for each step, which takes one batch of it, as of a task of few samples.
+
+        There is nothing to share: a share of the batch is another task.
+        """
+        made: dict[str, list[LoaderUse]] = {}
+        for use in self.used:
+            if use.passes:
+                made.setdefault(use.site, []).append(use)
+        return {
+            site
+            for site, uses in made.items()
+            if len(uses) > 1 and all(use.batches() == 1 and not use.passes[0].has_ended for use in uses)
+        }
+
     @property
     def read_sites(self) -> list[str]:
         """The sites of loaders that were read: of others it is not known whether they train."""
-        return sorted({use.site for use in self.used if use.batches})
+        return sorted({use.site for use in self.used if use.passes})
 
     @property
     def unshared(self) -> list[str]:
@@ -122,7 +164,7 @@ class Loaders:
         """The most passes over the data of one line that makes loaders that train."""
         counts: dict[str, int] = {}
         for use, (site, trains) in zip(self.used, self.training(), strict=True):
-            counts[site] = counts.get(site, 0) + (use.passes if trains else 0)
+            counts[site] = counts.get(site, 0) + (len(use.passes) if trains else 0)
         return max(counts.values(), default=0)
 
     @contextlib.contextmanager
@@ -138,35 +180,37 @@ class Loaders:
             loader._ds_verify_number = number
             self.used.append(LoaderUse(site))
             # the first batch of another one may be the data of this one, as next(iter(whole)) is
-            self._evaluated |= {other for other in self._read if self.used[other].batches == 1}
+            self._evaluated |= {other for other in self._read if self.used[other].batches() == 1}
             self.used[-1].shared = self.on_new(loader, number, site)
 
         @functools.wraps(read_again)
         def reads(loader: Any) -> Any:
-            number = getattr(loader, "_ds_verify_number", None)
-            if number is not None:
-                self.used[number].passes += 1
-            return read_again(loader)
+            batches: Any = read_again(loader)
+            batches._ds_verify_pass = _Pass()  # workers that stay give the same object again
+            return batches
 
         @functools.wraps(begin)
         def began(batches: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             number = getattr(loader, "_ds_verify_number", None)
             self.on_begin(number)
             begin(batches, loader, *args, **kwargs)
-            batches._ds_verify_number = number
+            batches._ds_verify_number, batches._ds_verify_pass = number, _Pass()
 
         @functools.wraps(read)
         def read_batch(batches: Any) -> Any:
-            number = batches._ds_verify_number
+            number, this = batches._ds_verify_number, batches._ds_verify_pass
             try:
                 batch = read(batches)
             except StopIteration:
-                self._read.discard(number)
+                self._read.pop(number, None)
+                this.has_ended = True
                 raise
             self._next(number)
             if number is not None:
-                self.used[number].batches += 1
-                self._read.add(number)
+                if not this.batches:
+                    self.used[number].passes.append(this)
+                this.batches += 1
+                self._read[number] = this
                 if not torch.is_grad_enabled():
                     self._evaluated.add(number)
             return batch

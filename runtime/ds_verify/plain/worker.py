@@ -98,7 +98,7 @@ class _Run:
         if self.job["is_parted"] and RANK:
             self.home = self.home.with_name(f"{self.home.name}-rank{RANK}")
         self.loaders = Loaders(str(self.home), self._on_new_loader, self._on_begin)
-        self.observer.modules.has_batches = lambda: any(use.batches for use in self.loaders.used)
+        self.observer.modules.has_batches = lambda: any(use.passes for use in self.loaders.used)
         self.observer.end, self.observer.after_backward = self.leave, self._after_backward
         self._exit, self._process = os._exit, os.getpid()
 
