@@ -38,6 +38,21 @@ def test_steps_whose_gradients_are_never_averaged_are_refused(tmp_path: Path) ->
     assert code == Code.PLAIN_DISTRIBUTED and "no_sync() keeps the gradients of a whole step" in message
 
 
+def test_switches_of_what_was_wrapped_go_where_the_engine_averages_at_the_step(tmp_path: Path) -> None:
+    text = NO_SYNC.replace("    loss.backward()\n", "    SWITCH\n    loss.backward()\n").replace(
+        "for x, y in loader:\n    optimizer.zero_grad()", "for i, (x, y) in enumerate(loader):"
+    )
+    text = text.replace("SWITCH", "if len(data) > 1:\n        model.require_backward_grad_sync = i % 2 == 1")
+    every = text.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.zero_grad()\n")
+    ((code, message),) = blocked(tmp_path, HEADER + every)
+    assert code == Code.PLAIN_DISTRIBUTED and "require_backward_grad_sync = False keeps the gradients" in message
+    last = text.replace(
+        "    optimizer.step()\n", "    if i % 2:\n        optimizer.step()\n        optimizer.zero_grad()\n"
+    )
+    after = convert(tmp_path, HEADER + last)
+    assert "require_backward_grad_sync" not in after and "if len(data) > 1" not in after
+
+
 def test_a_branch_for_a_scaler_that_is_never_given_stays(tmp_path: Path) -> None:
     text = body(OPTIONAL_SCALER + "train(model, loader, optimizer)\n")
     after = convert(tmp_path, text)

@@ -430,3 +430,9 @@ def test_a_function_that_may_be_print_prints_on_rank_0(tmp_path: Path) -> None:
 def test_a_notebooks_progress_bar_writes_on_rank_0_alone(tmp_path: Path) -> None:
     text = f"from tqdm.autonotebook import tqdm\n{HEADER}\n{LOOP}\ntqdm.write('done')\n"
     assert "if is_main_rank():\n    tqdm.write('done')" in convert(tmp_path, text)
+
+
+def test_each_rank_prints_the_lines_that_name_it(tmp_path: Path) -> None:
+    starts = HEADER + "torch.distributed.init_process_group('gloo')\nddp_rank = torch.distributed.get_rank()\n"
+    after = convert(tmp_path, starts + LOOP + "print(f'rank {ddp_rank}: {len(loader)}')\nprint('done')\n")
+    assert "\nprint(f'rank {ddp_rank}: {len(loader)}')\nif is_main_rank():\n    print('done')\n" in after

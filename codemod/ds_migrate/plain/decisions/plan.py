@@ -119,6 +119,7 @@ class ProgramPlan:
         is_managed: whether each step follows one backward pass, so that the engine counts them itself.
         keeps_scaling: whether the program scales losses and updates its GradScaler itself, and engines step with it.
         no_syncs: references to ``no_sync`` of what was wrapped.
+        sync_switches: the assignments of ``require_backward_grad_sync`` of what was wrapped.
         joins: references to ``join`` of what was wrapped.
         clip_norms: the expression that an engine clips at.
         removed: what an engine does itself.
@@ -145,6 +146,7 @@ class ProgramPlan:
     is_managed: bool = False
     keeps_scaling: bool = False
     no_syncs: Sequence[tuple[SourceFile, cst.Attribute]] = ()
+    sync_switches: Sequence[tuple[SourceFile, cst.Assign]] = ()
     joins: Sequence[tuple[SourceFile, cst.Attribute]] = ()
     clip_norms: Mapping[Site, str] = field(default_factory=dict)
     removed: Sequence[ZeroGrad | Clip] = ()

@@ -13,6 +13,8 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
+_SWITCH = "require_backward_grad_sync"
+
 
 def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
     """Leave out that gradients are averaged later, where the engine averages them at the step in any case.
@@ -26,12 +28,21 @@ def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
         for node in file.attributes_by_name.get("no_sync", ())
         if not _is_option(node, file)
     ]
+    sync_switches = [
+        (file, line)
+        for file in files.values()
+        for node in file.attributes_by_name.get(_SWITCH, ())
+        if (line := _switch(node, file))
+        and any(plan.facts.flow.values(node.value, file) & s.of for s in plan.facts.sites)
+    ]
+    unaveraged: list[tuple[SourceFile, cst.CSTNode, str]] = [(file, node, "no_sync()") for file, node in no_syncs]
+    unaveraged += [(f, line, f"{_SWITCH} = False") for f, line in sync_switches if dotted(line.value) != "True"]
     refusals = [
         Refusal(
-            Code.PLAIN_DISTRIBUTED, file, node, "no_sync() keeps the gradients of a whole step from being averaged",
+            Code.PLAIN_DISTRIBUTED, file, node, f"{text} keeps the gradients of a whole step from being averaged",
             "leave it out where a step follows, or the weights of ranks part",
         )
-        for file, node in no_syncs
+        for file, node, text in unaveraged
         if plan.is_managed
     ]  # fmt: skip
     joins = [
@@ -48,7 +59,16 @@ def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
         )
         for file, node in joins
     ]  # fmt: skip
-    return replace(plan, no_syncs=no_syncs, joins=joins, notes=[*plan.notes, *notes]).refuse(refusals)
+    return replace(
+        plan, no_syncs=no_syncs, sync_switches=sync_switches, joins=joins, notes=[*plan.notes, *notes]
+    ).refuse(refusals)  # fmt: skip
+
+
+def _switch(node: cst.Attribute, file: SourceFile) -> cst.Assign | None:
+    """Return the assignment that sets an attribute alone."""
+    target = file.parent(node)
+    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return line if isinstance(line, cst.Assign) and len(line.targets) == 1 else None
 
 
 def _is_option(node: cst.Attribute, file: SourceFile) -> bool:

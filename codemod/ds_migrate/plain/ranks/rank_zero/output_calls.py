@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
+from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
@@ -35,6 +39,7 @@ _SAVING_METHODS = frozenset(
      "save_pretrained"}
 )  # fmt: skip
 _PLOTS = "matplotlib."
+_RANK = re.compile(r"(get_|[a-z]+_)?rank")
 
 
 class OutputCalls:
@@ -57,7 +62,8 @@ class OutputCalls:
         is_print = dotted(call.func) in _PRINTS or (
             bool(called) and all(value.kind is Kind.EXTERNAL and value.name in _PRINTERS for value in called)
         )
-        return is_screen and (is_print or self._is_of_made(call, "write", tuple(BARS), file))
+        is_print |= self._is_of_made(call, "write", tuple(BARS), file)
+        return is_screen and is_print and not (is_called(INIT, self._flow) and _names_rank(call))
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
@@ -135,3 +141,8 @@ class OutputCalls:
 def calls_in(statement: cst.CSTNode, file: SourceFile) -> list[cst.Call]:
     """Return the calls that stand by themselves in a statement."""
     return [node.value for node in file.nodes(cst.Expr, below=statement) if isinstance(node.value, cst.Call)]
+
+
+def _names_rank(call: cst.Call) -> bool:
+    """Return whether a line names the rank that prints it, as what each rank is to print does."""
+    return any(isinstance(part, cst.Name) and _RANK.fullmatch(part.value) for arg in call.args for part in walk(arg))
