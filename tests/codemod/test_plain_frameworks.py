@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,20 @@ def fit(model, loader):
 """
     report = run(tmp_path, train=HEADER + LOOP, fit=other)
     assert {file.path.name for file in report.files if file.after is not None or file.findings} == {"train.py"}
+
+
+@pytest.mark.parametrize(("text", "reported"), [(LOOP, 1), (HEADER, 0), (LOOP.replace(".backward", ".back"), 0)])
+def test_a_loop_in_a_notebook_is_named_with_the_way_to_a_script(text: str, reported: int, tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": source, "metadata": {}} for source in ("%matplotlib inline\n" + HEADER, text)
+    ]
+    (tmp_path / "look.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    findings = [(finding.code, finding.cell) for _, finding in run(tmp_path).findings(Severity.BLOCKED)]
+    assert findings == [(Code.PLAIN_FRAMEWORK, 2)] * reported
+
+
+def test_the_default_command_counts_loops_in_notebooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [{"cell_type": "code", "source": HEADER + LOOP, "metadata": {}}]
+    (tmp_path / "look.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    main([str(tmp_path)])
+    assert "1 file has a plain training loop" in capsys.readouterr().err

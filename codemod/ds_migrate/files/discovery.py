@@ -199,7 +199,7 @@ class _Walk:
         # A folder brings the files of its base classes along; a file named alone may have left them behind.
         kept = _concerns(name, data) or (named_itself and name.endswith(".py") and b"class" in data)
         source = Source(name, real, self._root, data if kept else None, is_named_itself=named_itself)
-        source.has_loop = name.endswith(".py") and (may_hold_loop(data) or may_run_framework(data))
+        source.has_loop = name.endswith(PYTHON_SUFFIXES) and (may_hold_loop(data) or may_run_framework(data))
         self.sources.append(source)
 
     def _fail(self, name: str, error: OSError) -> None:

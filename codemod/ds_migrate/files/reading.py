@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds_migrate.files.discovery import CONFIG_SUFFIXES, Source
-from ds_migrate.files.prefilter import may_hold_trial
+from ds_migrate.files.prefilter import may_hold_loop, may_hold_trial
 from ds_migrate.files.regular_file import read_file
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class FileReader:
             return None
 
     def _module_of_notebook(self, path: Path, data: bytes) -> bytes | None:
-        if not may_hold_trial(data):
+        if not (may_hold_trial(data) or may_hold_loop(data)):
             return b""
         from ds_migrate.files.notebook import Notebook, NotebookError
 

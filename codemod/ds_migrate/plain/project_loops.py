@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ds_migrate.files.discovery import Source, project_files
+from ds_migrate.files.discovery import PYTHON_SUFFIXES, Source, project_files
 from ds_migrate.files.limits import LARGEST_MODULE
 from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
@@ -16,6 +16,7 @@ from ds_migrate.options import Options
 from ds_migrate.plain.program import Program, find_programs
 from ds_migrate.plain.program_results import ProgramResults, differ, shared_results
 from ds_migrate.plain.recognition.libraries.frameworks import framework_script
+from ds_migrate.plain.recognition.libraries.notebooks import notebook_loop
 from ds_migrate.plain.recognition.steps.manual_updates import manual_update_script
 from ds_migrate.plain.results import merge_notes
 from ds_migrate.project.control_comments import CommentReader
@@ -54,9 +55,14 @@ def convert_loops(
                 results.append(result)
         known = {result.path for result in results if result.trials}
         for source in named:
-            data = files.read(source.real) if source.real.suffix == ".py" and source.real not in known else None
+            is_python = source.real.suffix in PYTHON_SUFFIXES and source.real not in known
+            data = files.read(source.real) if is_python else None
             if data is not None:
-                left = framework_script(source.real, data) or manual_update_script(source.real, data)
+                left = (
+                    framework_script(source.real, data)
+                    or (notebook_loop(source.real, data) if source.real.suffix == ".ipynb" else None)
+                    or manual_update_script(source.real, data)
+                )
                 results += [left] if left is not None else []
     return merge_notes(results), skips
 

@@ -1,0 +1,37 @@
+"""Training loops in notebooks, which no launcher starts on several ranks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.parsing import parse_if_valid
+
+
+def notebook_loop(path: Path, module: bytes) -> FileResult | None:
+    """Return that a notebook has a training loop; None where it has none.
+
+    Args:
+        module: the code of its cells.
+    """
+    tree = parse_if_valid(module)
+    calls = {} if tree is None else dict(reversed(list(_methods(tree))))  # the first of each name
+    if not {"backward", "step"} <= calls.keys():
+        return None
+    loop, step = f"the loop of {path.stem}", calls["step"]
+    finding = Finding(
+        Code.PLAIN_FRAMEWORK, Severity.BLOCKED, step.lineno,
+        "the loop is in a notebook, which runs in one process and which no launcher starts on several ranks",
+        step.col_offset + 1, trial=loop, help=f"jupyter nbconvert --to script {path.name}, then convert the script",
+    )  # fmt: skip
+    trial = TrialResult(loop, step.lineno, TrialStatus.BLOCKED, is_loop=True)
+    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
+
+
+def _methods(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr, node
