@@ -133,6 +133,25 @@ def test_what_cannot_take_the_argument_is_for_review(line: str, message: str, tm
     assert found.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("name = sys.argv[1]", True),
+        ("if len(sys.argv) == 2:\n    print(2)", True),
+        ("_, name, rate = sys.argv", True),
+        ("name, rate = sys.argv[1:]", True),
+        ("found, left = getopt.getopt(sys.argv[1:], 'a')", True),
+        ("print(sys.argv, sys.argv[0])", False),
+        ("parser = argparse.ArgumentParser()\nargs = parser.parse_args(sys.argv[1:])", False),
+    ],
+)
+def test_arguments_that_are_read_by_position_are_for_review(line: str, is_found: bool, tmp_path: Path) -> None:
+    report = run(tmp_path, train=f"import argparse, getopt, sys\n{HEADER}{line}\n{LOOP}")
+    message = "sys.argv is read by position, and the deepspeed launcher puts --local_rank first"
+    assert reviews(report) == [message] * is_found
+    assert "rank_0_decides" not in texts(report)["train"]
+
+
 def test_a_parser_without_a_name_ignores_the_argument_where_it_parses_what_it_knows(tmp_path: Path) -> None:
     line = "args, _ = argparse.ArgumentParser().parse_known_args()\n"
     assert reviews(run(tmp_path, train=f"import argparse\n{HEADER}{line}{LOOP}")) == []

@@ -151,6 +151,11 @@ class Flow:
         values = self.values(call.func, file)
         return bool(values) and any(value.kind is Kind.EXTERNAL and value.name in names for value in values)
 
+    def is_named(self, node: cst.BaseExpression, file: SourceFile, name: str) -> bool:
+        """Return whether an expression is what a library has by this dotted name, and nothing else."""
+        values = self.values(node, file)
+        return bool(values) and all(value.kind is Kind.EXTERNAL and value.name == name for value in values)
+
     def once(self, question: str, answer: Callable[[], _T]) -> _T:
         """Return the answer to a question about the whole program, which is found once."""
         if question not in self._answers:

@@ -104,6 +104,8 @@ class RankConditions:
         """Return whether an expression has the same value on all ranks."""
         if isinstance(node, _LITERALS) or self._is_common(node, file):
             return True
+        if isinstance(node, (cst.Name, cst.Attribute)) and self._flow.is_named(node, file, "sys.argv"):
+            return True
         if isinstance(node, cst.Comparison):
             return all(self.is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
         if isinstance(node, (cst.BinaryOperation, cst.BooleanOperation)):

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.ranks.launch.positional_arguments import reads_by_position
 from ds_migrate.plain.ranks.launch.rank_arguments import default_number, is_number_of_rank, names_added
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -80,6 +81,11 @@ class LauncherArgument:
             if self._flow.is_call_of(call, file, _OTHERS):
                 message = f"{dotted(call.func)} takes no {_ARGUMENT}, which the deepspeed launcher gives"
                 yield Note(Code.PLAIN_ARGUMENTS, file, call, message, _START)
+        for file in dict.fromkeys((*files, *helpers)):
+            reads = (node for node in reads_by_position(file, self._flow) if not is_idle(node, file, self._facts))
+            if (first := next(reads, None)) is not None:
+                message = f"sys.argv is read by position, and the deepspeed launcher puts {_ARGUMENT} first"
+                yield Note(Code.PLAIN_ARGUMENTS, file, first, message, _START)
 
     def _let_take(self, file: SourceFile, call: cst.Call) -> Iterator[Note]:
         assign = file.parent(call)
