@@ -52,6 +52,7 @@ def divided(folder: Path, before: str = "", inside: str = "pass", more: str = ""
     [
         ("drawn = iter(other)", "u, v = next(drawn)\nu = u * 2"),
         ("drawn = iter(other)", "try:\n    u = next(drawn)[0]\nexcept StopIteration:\n    drawn = iter(other)"),
+        ("def begin():\n    return {'u': iter(other)}\ndrawn = begin()", "u, v = next(drawn['u'])"),
         ("drawn = other.__iter__()", "u, v = drawn.__next__()"),
         ("", "u, _ = next(iter(other))"),
         ("drawn = iter(other)", "batch = next(drawn)\nu, _ = batch"),

@@ -35,6 +35,17 @@ def main(args):
             F.mse_loss(model(x), y).backward()
             optimizer.step()
 """,
+    "in the branch of another condition than that of the step": MADE
+    + """
+for i, (x, y) in enumerate(loader):
+    if i % 2 == 0:
+        optimizer.zero_grad()
+    else:
+        print(i)
+    F.mse_loss(model(x), y).backward()
+    if i % 4 > 1:
+        optimizer.step()
+""",
     "by the caller, before several steps": MADE
     + """
 def epoch():
@@ -121,6 +132,23 @@ class Trainer:
             self.clear()
 
 Trainer().fit()
+""",
+    "in the phase that steps": MADE
+    + """
+def epoch(phase):
+    for x, y in loader:
+        if phase == "train":
+            model.train()
+            optimizer.zero_grad()
+        else:
+            model.eval()
+        loss = F.mse_loss(model(x), y)
+        if phase == "train":
+            loss.backward()
+            optimizer.step()
+
+epoch("train")
+epoch("test")
 """,
     "the process ends": MADE
     + """

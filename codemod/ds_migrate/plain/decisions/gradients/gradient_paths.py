@@ -167,12 +167,10 @@ class _Walker:
         taken = self._block(node.body.body, file, counted(states, name) if name else states, exits)
         if not name:
             states = counted(states, dotted(node.test))
+        if self._only_clears(node.body) and not self._operates(node.orelse):
+            # Both conditions count micro-batches, or ask for the phase, where one guards the step and one this.
+            states = frozenset(s for s in states if not (isinstance(s, Used) and self._is_guarded(s.step, node, file)))
         if node.orelse is None:
-            if self._only_clears(node.body):
-                # Both conditions count micro-batches, where one guards the step and one this.
-                states = frozenset(
-                    s for s in states if not (isinstance(s, Used) and self._is_guarded(s.step, node, file))
-                )
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
         return taken | self._block(other, file, states, exits)
@@ -181,13 +179,21 @@ class _Walker:
         found = [self._by_call.get(id(n)) for n in walk(body) if id(n) in self._by_call]
         return bool(found) and all(isinstance(operation, ZeroGrad) for operation in found)
 
+    def _operates(self, branch: cst.CSTNode | None) -> bool:
+        """Return whether a branch touches gradients, also in functions that it calls."""
+        return branch is not None and any(id(n) in self._by_call or id(n) in self._called for n in walk(branch))
+
     def _is_guarded(self, step: Step, node: cst.If, file: SourceFile) -> bool:
-        """Return whether a condition other than those around ``node`` guards a step, with none in its other branch."""
+        """Return whether a condition other than those around ``node`` guards a step, with none in its other branch.
+
+        Where something else happens in the other branch of ``node``, it must be the same condition.
+        """
         around = {id(outer) for outer in file.ancestors(node)}
         return any(
             isinstance(outer, cst.If)
             and id(outer) not in around
-            and (outer.orelse is None or not any(id(n) in self._by_call for n in walk(outer.orelse)))
+            and not self._operates(outer.orelse)
+            and (node.orelse is None or outer.test.deep_equals(node.test))
             for outer in step.file.ancestors(step.node)
         )
 

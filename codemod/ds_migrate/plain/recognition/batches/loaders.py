@@ -105,7 +105,18 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
     if held or depth == 0:
         return held
     given, instances = _given_loaders(node, file, flow, depth), of_kind(values, Kind.INSTANCE)
-    return given if len(given) == 1 else _loaders_in(instances, flow, depth) or given
+    return given if len(given) == 1 else _loaders_in(instances, flow, depth) or given or _begun(values, flow, depth)
+
+
+def _begun(iterators: Values, flow: Flow, depth: int) -> Values:
+    """Return the loaders of which ``iter()`` has made these objects, which a dict or another file may hold."""
+    found: set[Value] = set()
+    for value in of_kind(iterators, Kind.OBJECT):
+        maker = flow.node(value)
+        iterable = iterator_argument(maker, "iter") if isinstance(maker, cst.Call) else None
+        if iterable is not None:
+            found |= loaders_of(iterable, flow.file(value), flow, depth - 1)
+    return frozenset(found)
 
 
 def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> bool:
