@@ -95,6 +95,22 @@ class Flow:
         """Return what a variable may hold."""
         return self._variables.held(variable)
 
+    def reaches(self, values: Values, wanted: Values) -> bool:
+        """Return whether values are among the wanted ones, or keep one of these as an attribute or item."""
+        seen, ahead = set[Value](), list(values)
+        while ahead:
+            value = ahead.pop()
+            if value in wanted:
+                return True
+            if value in seen:
+                continue
+            seen.add(value)
+            owner = attribute_owner(value)
+            attributes = self._variables.names(owner) if owner is not None else []
+            ahead += [one for name in attributes if owner is not None for one in self.held((owner, name))]
+            ahead += self.items_of(value)
+        return False
+
     def literal_items(self, mapping: Value) -> Iterator[tuple[str, Values]]:
         """Yield the items of a dict that have literal keys: each key as an index, as in ``["model"]``."""
         for name in self._variables.names(mapping.key):

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.classes import PROPERTIES
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.decisions.engines.engine_copies import COPIES
 from ds_migrate.plain.decisions.plan import StateCall
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.nodes import dotted
@@ -65,6 +66,8 @@ def sharding_hazard(facts: LoopFacts, site: Site) -> str:
                 return found
         if _gives_away(file, facts, site):
             return "the optimizer is given to code outside of this program"
+        if _is_pickled(file, facts, site):
+            return "an object that keeps the optimizer is saved or copied as a whole"
     return ""
 
 
@@ -108,6 +111,16 @@ def _is_before(node: cst.CSTNode, file: SourceFile, site: Site) -> bool:
 def _may_be_part(values: Values, site: Site) -> bool:
     wholes = {value.key for value in site.of}
     return any(v.kind is Kind.OBJECT or (v.kind is Kind.PART and v.key in wholes) for v in values)
+
+
+def _is_pickled(file: SourceFile, facts: LoopFacts, site: Site) -> bool:
+    """Return whether an object is pickled or copied that keeps the optimizer, whose groups would be a rank's shares."""
+    flow = facts.flow
+    return any(
+        flow.reaches(flow.values(call.args[0].value, file), site.optimizers)
+        for call in file.nodes(cst.Call)
+        if call.args and flow.is_call_of(call, file, COPIES)
+    )
 
 
 def _gives_away(file: SourceFile, facts: LoopFacts, site: Site) -> bool:

@@ -11,7 +11,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
-_COPIES = (
+COPIES = (
     "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save", "joblib.dump", "dill.dump", "dill.dumps",
     "cloudpickle.dump", "cloudpickle.dumps",
 )  # fmt: skip
@@ -22,7 +22,7 @@ def copied_engines(plan: ProgramPlan, files: list[SourceFile]) -> Iterator[Note]
     flow, holders = plan.facts.flow, _holders(plan)
     for file in files if holders else ():
         for call in file.nodes(cst.Call):
-            if not call.args or not flow.is_call_of(call, file, _COPIES):
+            if not call.args or not flow.is_call_of(call, file, COPIES):
                 continue
             given = call.args[0].value
             if isinstance(given, cst.Name) and given.value == "self":
