@@ -52,6 +52,9 @@ def test_the_variable_of_a_loop_over_modules_is_not_their_engine_s_module(collec
         "for layer in model.modules():\n        if hasattr(layer, 'weight'):\n            weights.append(layer.weight)",
         "for name, layer in model.named_modules():\n        weights += layer.parameters()",
         "for i, (name, layer) in enumerate(model.named_children()):\n        weights.append(layer.weight)",
+        "others = []\n    for p in model.parameters():\n        (weights if p.ndim > 1 else others).append(p)",
+        "others = []\n    for p in model.parameters():\n"
+        "        group = weights if p.ndim > 1 else others\n        group.append(p)",
     ],
 )
 def test_parameters_are_followed_from_layers_to_their_module(loop: str, tmp_path: Path) -> None:

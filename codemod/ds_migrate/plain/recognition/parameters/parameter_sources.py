@@ -38,11 +38,22 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
         if any(dotted(part) == name for part in walk(loop.target)):
             yield iterated(loop, node), True
     for call in flow.scopes(file).nodes(node, cst.Call):
-        func = call.func
-        if isinstance(func, cst.Attribute) and func.attr.value in ("append", "extend") and call.args:
-            holder = func.value.value if isinstance(func.value, cst.Subscript) else func.value  # lists in a container
-            if dotted(holder) == name:
-                yield call.args[0].value, True
+        is_filling = isinstance(call.func, cst.Attribute) and call.func.attr.value in ("append", "extend") and call.args
+        if is_filling and any(dotted(holder) == name for holder in _filled(call.func.value, file, flow)):
+            yield call.args[0].value, True
+
+
+def _filled(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpression]:
+    """Yield the lists, or the container of lists, of which an expression is one."""
+    chosen = [node]
+    if isinstance(node, cst.Name):
+        scope = flow.scopes(file).owner(node.value, node)
+        chosen += [value for value in file.values_of({node.value}, scope) if isinstance(value, cst.IfExp)]
+    for each in chosen:
+        if isinstance(each, cst.IfExp):
+            yield from (each.body, each.orelse)
+        else:
+            yield each.value if isinstance(each, cst.Subscript) else each
 
 
 def replaces(source: cst.CSTNode, name: cst.Name | cst.Attribute, file: SourceFile) -> bool:
