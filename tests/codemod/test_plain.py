@@ -469,6 +469,11 @@ for x, y in DataLoader(data, batch_size=4):
     assert "model=model.one," in after and "model=model.two," in after
 
 
+def test_no_empty_line_begins_a_block_whose_first_line_went(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LOOP.replace("optimizer.zero_grad()\n", "optimizer.zero_grad()\n\n"))
+    assert "for x, y in loader:\n    loss = " in after
+
+
 def test_engines_of_modules_that_may_be_one_clear_no_gradients(tmp_path: Path) -> None:
     function = (
         "def make():\n    net = Net()\n    make.last = net\n    return net\n\n\n"

@@ -38,6 +38,29 @@ def test_rank_0_makes_data_that_is_not_there_before_the_others(text: str, tmp_pa
     assert FIRST + textwrap.indent(text, "    ") in after and "wait_for_all_ranks" not in after
 
 
+def test_what_rank_0_has_made_first_is_read_without_a_wait_or_review(tmp_path: Path) -> None:
+    text = """
+        import os
+        import pickle
+
+        class Data:
+            def __init__(self, split):
+                path = f"a/{split}.dat"
+                if not os.path.exists(path):
+                    with open(path, "wb") as file:
+                        pickle.dump([1], file)
+                else:
+                    with open(path, "rb") as file:
+                        self.items = pickle.load(file)
+
+        train, test = Data("train"), Data("test")
+        """
+    report = run(tmp_path, train=textwrap.dedent(text) + HEADER + LOOP)
+    (result,) = report.files
+    assert result.after is not None and FIRST.encode() in result.after
+    assert not [finding for _, finding in report.findings(Severity.REVIEW) if "rank 0 has written" in finding.message]
+
+
 def test_a_function_that_finds_its_data_is_called_on_rank_0_first(tmp_path: Path) -> None:
     after = converted(tmp_path, f"{EARLY}fetch()\n")
     assert EARLY in after and f"{FIRST}    fetch()\n" in after

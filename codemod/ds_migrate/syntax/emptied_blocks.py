@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import dropwhile
+
 import libcst as cst
 
 from ds_migrate.syntax.comments import comments
@@ -48,6 +50,14 @@ def settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mod
                 above = above[:-1]  # one blank line separates what is left
             statement = statement.with_changes(leading_lines=[*above, *below])
             carried = []
+        elif (
+            not kept
+            and statement is not block.body[0]
+            and isinstance(block, cst.IndentedBlock)
+            and isinstance(statement, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
+        ):
+            lines = dropwhile(lambda line: line.comment is None, statement.leading_lines)
+            statement = statement.with_changes(leading_lines=[*lines])  # they separated it from what went
         before = kept[-1] if kept else None
         if isinstance(statement, cst.If) and isinstance(before, cst.If) and statement.test is before.test:
             kept[-1] = _joined(before, statement)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
@@ -78,6 +79,8 @@ class OutputGuards:
         """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
         notes: list[Note] = []
         for file, call, path in self.written():
+            if any(file.edits.is_done(outer, FIRST) for outer in file.ancestors(call)):
+                continue  # the others come when it is written
             for read in readers.of(call, path, file) if is_guarded(call, file) else ():
                 if gives_weights(read[1], read[0]):
                     continue  # rank_zero_waits looks at these
