@@ -350,6 +350,15 @@ CONTRASTIVE = """
         ("alike = torch.mm(one, torch.transpose(other, 0, 1))", True),
         ("alike = torch.einsum('ik,jk->ij', one, other)", True),
         ("alike = torch.einsum('ik,kj->ij', one, other)", False),
+        ("alike = torch.eye(4).addmm_(one, other.t(), beta=1, alpha=-2)", True),
+        ("alike = nn.CosineSimilarity(dim=2)(one.unsqueeze(1), other.unsqueeze(0))", True),
+        (
+            "rows = one.unsqueeze(0).expand(4, 4, 1)\n    columns = rows.permute(1, 0, 2)\n"
+            "    alike = (rows - columns).abs().sum(2)",
+            True,
+        ),
+        ("later = []\n    later.append(one.mm(other.t()))\n    alike = torch.stack(later)", True),
+        ("alike = one * (torch.arange(4)[None, :] < y[:, None])", False),
         ("alike = one - other", False),
         ("alike = one @ model.fc.weight.T", False),
         ("alike = F.cosine_similarity(one, other)", False),
@@ -395,3 +404,105 @@ def test_a_model_that_compares_the_samples_of_a_batch_is_for_review(
     report = run(tmp_path, train=body(COMPARING).replace("PRODUCT", product))
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("compares the samples" in message for message in found) is is_reviewed
+
+
+STATISTICS = """
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 1)
+
+        def forward(self, x):
+            out = self.fc(x)
+            return MODEL
+
+
+    class Bound(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, y):
+            joint = self.net(x).mean()
+            marginal = self.net(y[torch.randperm(len(y))])
+            return LOWER
+
+
+    weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
+    masked = nn.CrossEntropyLoss(ignore_index=0)
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = MADE
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        out = model(x)
+        mask = (y > 0).float()
+        LOSS
+        loss.backward()
+        optimizer.step()
+    """
+ALL, COUNTED = "is no mean over its samples", "weights or targets that count in a batch"
+# each with what is reviewed; "" for a mean over samples
+LOSSES = {
+    "loss = F.mse_loss(out, y)": "",
+    "loss = torch.sqrt(F.mse_loss(out, y) + 1e-6)": ALL,
+    "mse = F.mse_loss(out, y)\n    loss = 2 * mse - mse.detach() + 0.1": "",
+    "loss = ((out - y) ** 2).sum(dim=1).sqrt().mean()": "",
+    "loss = -out.mean() + torch.logsumexp(out, 0) - math.log(len(out))": ALL,
+    "loss = -out.mean() + torch.log(torch.mean(torch.exp(out)))": ALL,
+    "loss = (out * mask).sum() / mask.sum()": ALL,
+    "loss = (out * mask).sum() / len(out)": "",
+    "loss = out[mask > 0].mean()": ALL,
+    "loss = F.mse_loss(out[y > 0], y[y > 0])": COUNTED,
+    "loss = out[torch.randperm(4)].mean()": "",
+    "loss = weighted(out, y)": COUNTED,
+    "loss = masked(out, y)": COUNTED,
+    "loss = F.cross_entropy(out, y, ignore_index=-1)": COUNTED,
+    "loss = F.cross_entropy(out, y, weight=None)": "",
+    "loss = F.cross_entropy(out, y, ignore_index=-1, reduction='none').mean()": "",
+    "y = (y - y.mean()) / (y.std() + 1e-8)\n    loss = (out * y).mean()": ALL,
+    "loss = -out.std()": ALL,
+    "loss = (out - out.mean(dim=1, keepdim=True)).pow(2).mean()": "",
+    "chance = F.softmax(out, dim=1).mean(dim=0)\n    loss = (chance * torch.log(chance)).sum()": ALL,
+    "q = torch.exp(out).t()\n    q /= torch.sum(q)\n    loss = (q.t() * out).mean()": ALL,
+    "share = np.random.beta(1, 1)\n    loss = share * F.mse_loss(out, y) + (1 - share) * F.mse_loss(out, y)": "",
+}
+
+
+@pytest.mark.parametrize(("loss", "found"), LOSSES.items())
+def test_a_loss_that_is_no_mean_over_samples_is_for_review(loss: str, found: str, tmp_path: Path) -> None:
+    text = body(STATISTICS).replace("LOSS", loss).replace("MADE", "Normed()").replace("MODEL", "out")
+    assert _no_means(tmp_path, text.replace("LOWER", "joint")) == [found] * (found != "")
+
+
+@pytest.mark.parametrize(
+    ("output", "is_reviewed"),
+    [
+        ("torch.cat([out, (out - out.mean(dim=0)).pow(2).mean(0).sqrt().repeat(4, 1)], 1)", True),
+        ("(out - out.mean(-1, keepdim=True)) / out.std(-1, keepdim=True)", False),
+        ("out / out.std(dim=0)", True),
+    ],
+)
+def test_a_model_that_normalizes_samples_by_their_batch_is_for_review(
+    output: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = body(STATISTICS).replace("LOSS", "loss = F.mse_loss(out, y)").replace("MADE", "Normed()")
+    found = _no_means(tmp_path, text.replace("MODEL", output).replace("LOWER", "joint"))
+    assert found == [ALL] * is_reviewed
+
+
+@pytest.mark.parametrize(
+    ("lower", "is_reviewed"), [("torch.logsumexp(marginal, 0) - joint", True), ("marginal.mean() - joint", False)]
+)
+def test_a_model_that_returns_a_loss_that_is_no_mean_is_for_review(
+    lower: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = body(STATISTICS).replace("LOSS", "loss = model(x, y)").replace("out = model(x)\n", "out = x\n")
+    text = text.replace("MADE", "Bound(Normed())").replace("MODEL", "out").replace("LOWER", lower)
+    assert _no_means(tmp_path, text) == [ALL] * is_reviewed
+
+
+def _no_means(folder: Path, text: str) -> list[str]:
+    found = [f.message for _, f in run(folder, train=text).findings(Severity.REVIEW)]
+    assert all(ALL in message or COUNTED in message for message in found), found
+    return [ALL if ALL in message else COUNTED for message in found]

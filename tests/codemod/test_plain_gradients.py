@@ -186,7 +186,7 @@ for x, y in loader:
     F.mse_loss(model(x), y).backward()
     optimizer.step()
 for x, y in loader:
-    model(x).sum().backward()
+    model(x).mean().backward()
 for x, y in loader:
     optimizer.zero_grad()
     F.mse_loss(model(x), y).backward()

@@ -210,7 +210,7 @@ class RankValues:
             yield from self._variables(call.func.value, file)
 
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
-        if not self.differs(over, file):
+        if not (self.differs(over, file) or self._is_share(over, file)):
             return
         parts = target.elements if isinstance(target, cst.Tuple) else ()
         if isinstance(over, cst.Call) and dotted(over.func) == "zip" and len(over.args) == len(parts):

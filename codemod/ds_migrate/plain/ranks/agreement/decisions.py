@@ -25,7 +25,10 @@ from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.data.batch_statistics import batch_statistics
+from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.compared_samples import compared_samples
+from ds_migrate.plain.ranks.data.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.summed_losses import summed_losses
@@ -111,10 +114,14 @@ def agree(
             parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
             if parted and counts(write.node, file) and can_agree(write.node, file):
                 _agree_on_write(write, file, values, means, runtime, converted, review)
-    for note in (*share_statistics(plan, files, values, common), *compared_samples(plan, values)):
+    totals = BatchTotals(flow, values)
+    parts = loss_parts(plan, totals)
+    for note in (*share_statistics(plan, files, values, common), *compared_samples(parts, flow, values)):
+        review(note)
+    for note in batch_statistics(parts, totals):
         review(note)
     if not is_called(INIT, flow):
-        for note in (*summed_losses(plan, values), *shown_sums(shares, files, values, flow)):
+        for note in (*shown_sums(shares, files, values, flow), *summed_losses(plan, values)):
             review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):

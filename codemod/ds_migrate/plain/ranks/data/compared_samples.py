@@ -2,106 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.returned_values import returned_values
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.batch_totals import transposed
+from ds_migrate.plain.ranks.data.loss_parts import LossPart
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, code, dotted, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, number, walk
 from ds_migrate.syntax.source import SourceFile
 
-_PRODUCTS = frozenset({"mm", "matmul"})
+_PRODUCTS = frozenset({"mm", "matmul", "addmm", "addmm_"})
 _DISTANCES = frozenset({"cdist", "cosine_similarity", "pairwise_distance"})
-# With the further arguments for which they transpose a matrix.
-_TRANSPOSED = {"t": ((),), "transpose": (("0", "1"), ("1", "0")), "permute": (("1", "0"),)}
-_Part = tuple[SourceFile, cst.CSTNode]
+_MEASURES = ("torch.nn.CosineSimilarity", "torch.nn.PairwiseDistance")
+_ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sub"})
+# Methods that repeat a tensor, or keep its numbers.
+_REPEATS = frozenset({"expand", "expand_as", "repeat", "contiguous", "clone", "detach", "float"})
+_NUMBERED = frozenset({"arange", "range", "linspace"})
+_FOLLOWED = 6
 
 
-def compared_samples(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
-    """Yield a note for each place where what a loss is made of compares all samples of a batch with all others."""
-    flow = plan.facts.flow
-    parts = {id(part): (file, part) for b in plan.fed for file, part in _parts((b.file, b.loss), flow)}
-    for file, part in parts.values():
-        if _compares(part, file, values):
+def compared_samples(parts: Iterable[LossPart], flow: Flow, values: RankValues) -> Iterator[Note]:
+    """Yield a note for each function where what a loss is made of compares all samples of a batch with all others."""
+    pairs = _Pairs(flow, values)
+    seen = set[int]()
+    for file, part, _ in parts:
+        function = id(file.function(part) or file.module)
+        if function not in seen and pairs.are_compared(part, file):
+            seen.add(function)
             message = "the loss compares the samples of a batch with each other: each rank has those of its share alone"
             advice = "gather those of all ranks for it, as torch.distributed.nn.functional.all_gather() does"
             yield Note(Code.PLAIN_SAMPLER, file, part, message, advice)
 
 
-def _parts(loss: tuple[SourceFile, cst.CSTNode], flow: Flow) -> Iterator[_Part]:
-    """Yield all that a loss is made of, by names, functions of the program and forward passes."""
-    todo, seen = [loss], set[object]()
-    for file, node in todo:  # grows
-        for part in walk(node) if id(node) not in seen else ():
-            yield file, part
-            if isinstance(part, cst.Name) and (variable := flow.variable(part, file)) not in seen:
-                seen.add(variable)
-                lines = flow.scopes(file).nodes(part, cst.Assign, cst.AugAssign)
-                todo += [(file, line.value) for line in lines if part.value in _names_set(line)]
-                todo += [(file, target) for line in lines for target in targets(line) if _is_item_of(target, part)]
-            elif isinstance(part, cst.Call):
-                todo += returned_values(part, file, flow)
-        seen.add(id(node))
+class _Pairs:
+    def __init__(self, flow: Flow, values: RankValues) -> None:
+        self._flow = flow
+        self._values = values
 
+    def are_compared(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node is a product of a matrix of samples with a transposed one, or their distances.
 
-def _is_item_of(target: cst.CSTNode, name: cst.Name) -> bool:
-    """Return whether an assignment sets items of a name, as those that a comparison chooses."""
-    return isinstance(target, cst.Subscript) and target.value.deep_equals(name)
+        So is what combines a column with a row: the difference of the same samples, by which a loss over risk sets
+        orders them, or of all pairs (``x[:, None] - y[None]``).
+        """
+        sides = self._operands(node, file)
+        if isinstance(node, cst.Call) and _is_product_of_pairs(node):
+            sides, is_of_pairs = [arg.value for arg in node.args[1:]], True
+        elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+            is_of_pairs = any(map(_is_transposed, sides))
+        elif isinstance(node, cst.Call) and called_name(node) in _PRODUCTS:
+            is_of_pairs = any(map(_is_transposed, sides))
+            sides = sides[-2:]
+        elif isinstance(node, cst.Call) and called_name(node) not in _ORDERS:
+            is_of_pairs = called_name(node) == "cdist" or (bool(sides) and all(map(_is_spread, sides)))
+        else:
+            owners = [transposed(side) for side in sides]
+            is_of_pairs = {self._spread(side, file) for side in sides} == {0, 1} or any(
+                owner is not None and owner.deep_equals(other)
+                for owner, other in zip(owners, reversed(sides), strict=True)
+            )
+        return is_of_pairs and len(sides) == 2 and all(self._is_of_samples(side, file) for side in sides)
 
+    def _is_of_samples(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression differs by rank, and has no numbers in order, as a mask for padding has."""
+        below = [part for part in walk(node) if isinstance(part, cst.Call)]
+        return self._values.differs(node, file) and not any(called_name(call) in _NUMBERED for call in below)
 
-def _names_set(line: cst.Assign | cst.AugAssign) -> list[str]:
-    return [name for target in targets(line) for name in names_in(target)]
+    def _operands(self, node: cst.CSTNode, file: SourceFile) -> list[cst.BaseExpression]:
+        """Return what a node may compare with each other."""
+        if isinstance(node, cst.Comparison):
+            return [node.left, node.comparisons[0].comparator] if len(node.comparisons) == 1 else []
+        if isinstance(node, cst.BinaryOperation):
+            return [node.left, node.right]
+        if not isinstance(node, cst.Call):
+            return []
+        is_measure = called_name(node) in _DISTANCES or self._is_made_measure(node, file)
+        if not is_measure and called_name(node) not in _PRODUCTS | _ORDERS:
+            return []
+        given = [arg.value for arg in node.args if arg.keyword is None and number(arg.value) is None]
+        owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(given) == 1 else []
+        return [*owner, *given] if called_name(node) in _PRODUCTS else [*owner, *given][:2]
 
+    def _is_made_measure(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call is of an object of torch that measures distances."""
+        made = of_kind(self._flow.values(call.func, file), Kind.OBJECT, Kind.MODULE)
+        makers = [(self._flow.node(value), self._flow.file(value)) for value in made]
+        return any(isinstance(m, cst.Call) and self._flow.is_call_of(m, home, _MEASURES) for m, home in makers)
 
-def _compares(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
-    """Return whether a node is a product of a matrix of samples with a transposed one, or their distances.
-
-    So is the difference of a column and the same as a row, by which a loss over risk sets or ranks orders samples.
-    """
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
-        sides: list[cst.BaseExpression] = [node.left, node.right]
-        is_of_pairs = any(map(_is_transposed, sides))
-    elif isinstance(node, (cst.BinaryOperation, cst.Comparison)):
-        sides = _sides(node)
-        owners = [_transposed(side) for side in sides]
-        is_of_pairs = len(sides) == 2 and any(
-            owner is not None and owner.deep_equals(other) for owner, other in zip(owners, reversed(sides), strict=True)
-        )
-    elif isinstance(node, cst.Call) and _is_product_of_pairs(node):
-        sides, is_of_pairs = [arg.value for arg in node.args[1:]], True
-    elif isinstance(node, cst.Call) and called_name(node) in _PRODUCTS | _DISTANCES:
-        owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(node.args) == 1 else []
-        sides = [*owner, *(arg.value for arg in node.args if arg.keyword is None)][:2]
-        is_distance = called_name(node) == "cdist" or (called_name(node) in _DISTANCES and all(map(_is_spread, sides)))
-        is_of_pairs = is_distance or (called_name(node) in _PRODUCTS and any(map(_is_transposed, sides)))
-    else:
-        return False
-    return is_of_pairs and len(sides) == 2 and all(values.differs(side, file) for side in sides)
-
-
-def _sides(node: cst.BinaryOperation | cst.Comparison) -> list[cst.BaseExpression]:
-    """Return the two sides of a difference or an order."""
-    if isinstance(node, cst.Comparison):
-        return [node.left, node.comparisons[0].comparator] if len(node.comparisons) == 1 else []
-    return [node.left, node.right] if isinstance(node.operator, cst.Subtract) else []
-
-
-def _transposed(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the matrix that an expression transposes; None where it does not."""
-    if isinstance(node, cst.Attribute) and node.attr.value == "T":
-        return node.value
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
-        return None
-    given = [arg.value for arg in node.args]
-    if dotted(node.func.value) != "torch":
-        given = [node.func.value, *given]
-    orders = _TRANSPOSED.get(node.func.attr.value, ())
-    return given[0] if given and tuple(map(code, given[1:])) in orders else None
+    def _spread(self, node: cst.BaseExpression, file: SourceFile, depth: int = _FOLLOWED) -> int | None:
+        """Return before which of its first two dimensions a tensor of samples gets another one; None for neither."""
+        if depth == 0:
+            return None
+        if isinstance(node, cst.Name):
+            assigned = self._flow.scopes(file).assigned(node)
+            return self._spread(assigned[0], file, depth - 1) if len(assigned) == 1 else None
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            dims = [number(arg.value) for arg in node.args]
+            if node.func.attr.value == "unsqueeze" and dims in ([0], [1]):
+                return 0 if dims == [0] else 1
+            if node.func.attr.value in _REPEATS:
+                return self._spread(node.func.value, file, depth - 1)
+            is_turned = node.func.attr.value in ("permute", "transpose") and set(dims[:2]) == {0, 1}
+            before = self._spread(node.func.value, file, depth - 1) if is_turned else None
+            return 1 - before if before is not None else None
+        if isinstance(node, cst.Subscript) and _is_none(node.slice[0]):
+            return 0
+        is_second = isinstance(node, cst.Subscript) and len(node.slice) > 1 and _is_none(node.slice[1])
+        return 1 if is_second else None
 
 
 def _is_product_of_pairs(call: cst.Call) -> bool:
@@ -115,14 +127,15 @@ def _is_product_of_pairs(call: cst.Call) -> bool:
 
 
 def _is_transposed(node: cst.BaseExpression) -> bool:
-    return _transposed(node) is not None
+    return transposed(node) is not None
 
 
 def _is_spread(node: cst.BaseExpression) -> bool:
     """Return whether a tensor gets another dimension: ``x.unsqueeze(1)`` or ``x[:, None]``."""
     if isinstance(node, cst.Call):
         return called_name(node) == "unsqueeze"
-    return isinstance(node, cst.Subscript) and any(
-        isinstance(e.slice, cst.Index) and isinstance(e.slice.value, cst.Name) and e.slice.value.value == "None"
-        for e in node.slice
-    )
+    return isinstance(node, cst.Subscript) and any(map(_is_none, node.slice))
+
+
+def _is_none(element: cst.SubscriptElement) -> bool:
+    return isinstance(element.slice, cst.Index) and dotted(element.slice.value) == "None"

@@ -1,0 +1,121 @@
+"""Losses that are no means over samples: of the shares of ranks they are, on average, others than of all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
+from ds_migrate.plain.ranks.data.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.torch_losses import divides_by_targets, loss_maker, reduction_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name, walk
+from ds_migrate.syntax.source import SourceFile
+
+_OPERATORS: dict[str, type[cst.BaseBinaryOp]] = {
+    "div": cst.Divide, "true_divide": cst.Divide, "sub": cst.Subtract, "mul": cst.Multiply, "pow": cst.Power,
+}  # fmt: skip
+_SETS: dict[type[cst.BaseAugOp], type[cst.BaseBinaryOp]] = {
+    cst.DivideAssign: cst.Divide, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
+    cst.PowerAssign: cst.Power,
+}  # fmt: skip
+_ADVICE = (
+    "leave it, as DistributedDataParallel trains so, too, or make it of sums over ranks, as "
+    "torch.distributed.nn.functional.all_reduce() gives them"
+)
+
+
+def batch_statistics(parts: Iterable[LossPart], totals: BatchTotals) -> Iterator[Note]:
+    """Yield a note for each function where a loss is made of what a whole batch gives, otherwise than as its mean."""
+    seen = set[int]()
+    for file, node, is_in_model in parts:
+        function = file.function(node) or file.module
+        if id(function) in seen:
+            continue
+        if _counts_targets(node, file, totals):
+            message = (
+                "this loss divides by the weights or targets that count in a batch: shares of ranks have other ones, "
+                "so that the mean over ranks is not that of all"
+            )
+        elif _is_of_all(node, file, totals, is_in_model):
+            message = (
+                "this is made of a whole batch, and is no mean over its samples: "
+                "what ranks find for their shares is, on average, another loss"
+            )
+        else:
+            continue
+        seen.add(id(function))
+        yield Note(Code.PLAIN_SAMPLER, file, node, message, _ADVICE)
+
+
+def _counts_targets(node: cst.CSTNode, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether a loss of torch is a mean over weights, or over the targets that count."""
+    maker = loss_maker(node, file, totals.flow) if isinstance(node, cst.Call) else None
+    if maker is None or not isinstance(node, cst.Call):
+        return False
+    is_selected = any(_is_selected(arg.value, file, totals) for arg in node.args)
+    return divides_by_targets(maker) or (is_selected and reduction_of(maker) == "mean")
+
+
+def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_model: bool) -> bool:
+    if isinstance(node, cst.BinaryOperation):
+        return _combines(type(node.operator), node.left, node.right, file, totals, is_in_model)
+    if isinstance(node, cst.AugAssign):
+        operator = _SETS.get(type(node.operator))
+        return operator is not None and _combines(operator, node.target, node.value, file, totals, is_in_model)
+    if not isinstance(node, cst.Call):
+        return False
+    name = called_name(node).rpartition(".")[2]
+    owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
+    operands = [part for part in (*owner, *(arg.value for arg in node.args)) if totals.differs(part, file)]
+    operator = _OPERATORS.get(name.rstrip("_"))
+    if operator is not None and len(operands) == 2:
+        return _combines(operator, operands[0], operands[1], file, totals, is_in_model)
+    if name in SPREADS:
+        return (not is_in_model or name in ("std", "var")) and totals.reduces(node, file)
+    if is_in_model:
+        return False
+    if name in MEANS:
+        operand = totals.operand(node, file)
+        return operand is not None and totals.reduces(node, file) and _is_selected(operand, file, totals)
+    return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in operands)
+
+
+def _combines(
+    operator: type[cst.BaseBinaryOp],
+    left: cst.BaseExpression,
+    right: cst.BaseExpression,
+    file: SourceFile,
+    totals: BatchTotals,
+    is_in_model: bool,
+) -> bool:
+    """Return whether an operation is not linear in a number that a whole batch gives."""
+    if operator is cst.Subtract:
+        return _is_centered(left, right, file, totals)
+    if is_in_model:
+        return False
+    if operator is cst.Power:
+        return totals.is_total(left, file)
+    if operator is cst.Divide:
+        return totals.is_total(right, file)
+    return operator is cst.Multiply and totals.is_total(left, file) and totals.is_total(right, file)
+
+
+def _is_centered(left: cst.BaseExpression, right: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether samples lose the mean of their batch: ``x - x.mean(0)``."""
+    if totals.is_total(left, file) or not totals.is_total(right, file):
+        return False
+    names = [{node.value for node in walk(side) if isinstance(node, cst.Name)} for side in (left, right)]
+    return bool(names[0] & names[1] - {"self", "torch", "F"})
+
+
+def _is_selected(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether something is what a mask selects of a batch: ``x[mask]``."""
+    if isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] == "masked_select":
+        return totals.differs(node, file)
+    if not isinstance(node, cst.Subscript) or len(node.slice) != 1 or not totals.differs(node.value, file):
+        return False
+    index = node.slice[0].slice
+    return isinstance(index, cst.Index) and totals.differs(index.value, file)

@@ -1,0 +1,48 @@
+"""The losses of torch that a program calls, as functions or as modules."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import argument, dotted, last_name
+from ds_migrate.syntax.source import SourceFile
+
+_ENDINGS = ("loss", "cross_entropy", "kl_div", "with_logits")
+_LIKELIHOODS = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss", "NLLLoss2d"})
+
+
+def loss_maker(call: cst.Call, file: SourceFile, flow: Flow) -> cst.Call | None:
+    """Return the call that has the settings of a loss of torch: of its function, or of what makes its module."""
+    values = flow.values(call.func, file)
+    if any(v.kind is Kind.EXTERNAL and _is_loss(v.name, "torch.nn.functional.") for v in values):
+        return call
+    for value in of_kind(values, Kind.OBJECT, Kind.MODULE):
+        maker, home = flow.node(value), flow.file(value)
+        if isinstance(maker, cst.Call) and any(_is_loss(v.name, "torch.nn.") for v in flow.values(maker.func, home)):
+            return maker
+    return None
+
+
+def reduction_of(maker: cst.Call) -> str:
+    """Return how a loss of torch reduces a batch; "" where this is not written."""
+    if any(argument(maker, None, name) is not None for name in ("reduce", "size_average")):
+        return ""
+    given = argument(maker, None, "reduction")
+    if given is None:
+        return "mean"
+    return str(given.value.evaluated_value) if isinstance(given.value, cst.SimpleString) else ""
+
+
+def divides_by_targets(maker: cst.Call) -> bool:
+    """Return whether a loss of torch is a mean over weights, or over targets that are not ignored."""
+    given = [argument(maker, None, name) for name in ("weight", "ignore_index")]
+    is_given = any(arg is not None and dotted(arg.value) != "None" for arg in given)
+    first = maker.args[0] if last_name(maker.func) in ("CrossEntropyLoss", "NLLLoss") and maker.args else None
+    is_first = first is not None and first.keyword is None and not first.star  # weight=
+    return last_name(maker.func) in _LIKELIHOODS and (is_given or is_first) and reduction_of(maker) == "mean"
+
+
+def _is_loss(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name.lower().endswith(_ENDINGS)
