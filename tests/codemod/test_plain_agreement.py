@@ -920,3 +920,45 @@ def test_another_attribute_that_is_read_by_its_name_is_the_same_on_all_ranks(tmp
     after = "stopper(total, owner)\nif getattr(owner, 'other', False):\n    break"
     text = converted(tmp_path, SWITCH.replace("{set}", "setattr(owner, 'stop', True)"), after=after)
     assert "rank_0_decides" not in text
+
+
+FEEDS_RATE = """
+    class Schedule:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+            self.delta = 1
+            self.steps = 0
+
+        def faster(self):
+            self.delta *= 2
+
+        def update(self):
+            self.steps += self.delta
+            rate = self.steps ** -0.5
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+
+
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = Schedule(optimizer)
+    worst = 0.0
+    for epoch in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            schedule.update()
+        if loss.item() > worst:
+            worst = loss.item()
+            CHANGE
+    """
+
+
+@pytest.mark.parametrize("change", ["schedule.faster()", "pass"])
+def test_rank_0_decides_about_a_call_that_changes_what_the_rate_is_made_of(change: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(FEEDS_RATE).replace("CHANGE", change))
+    assert ("if rank_0_decides(loss.item() > worst):" in after) is (change != "pass")
+    assert 'group["lr"] = rate\n' in after

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.ranks.agreement.setting_sources import source_writes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
@@ -36,6 +37,7 @@ class CommonOperations:
                 if _is_shared_call(call, file, plan):
                     places.append((file, call))
                     loaded.update(_variables(call.args, file, plan.facts.flow))
+        settings: list[tuple[SourceFile, cst.BaseExpression]] = []
         for file in plan.facts.flow.files.values():
             places += [
                 (file, node)
@@ -44,9 +46,13 @@ class CommonOperations:
             ]
             for node in file.nodes(cst.Assign, cst.AugAssign):
                 is_loaded = bool(loaded) and not loaded.isdisjoint(_variables(targets(node), file, plan.facts.flow))
-                if is_loaded or any(map(setting_of, targets(node))):
+                is_setting = any(map(setting_of, targets(node)))
+                if is_setting:
+                    settings.append((file, node.value))
+                if is_loaded or is_setting:
                     places.append((file, node))
             places += [(file, write.node) for write in writes.of(file)]
+        places += source_writes(settings, plan.facts.flow, values)
         self._nodes: set[int] = set()
         for file, node in places:  # grows: the calls of the functions around
             if id(node) in self._nodes:
