@@ -32,6 +32,7 @@ from ds_migrate.plain.ranks.data.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.summed_losses import summed_losses
+from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
@@ -122,6 +123,8 @@ def agree(
         review(note)
     if not is_called(INIT, flow):
         for note in (*shown_sums(shares, files, values, flow), *summed_losses(plan, values)):
+            review(note)
+        for note in sample_files(plan, files, values):
             review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):

@@ -1,0 +1,85 @@
+"""Files that are named by the samples of a batch, of which rank 0 alone would write those of its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 8
+# Calls that make a path of texts, or another text of one.
+_PATHS = frozenset(
+    {"join", "Path", "PurePath", "joinpath", "with_suffix", "with_name", "basename", "splitext", "split", "rsplit",
+     "replace", "strip", "format", "str", "int", "item", "lower", "zfill", "stem"}
+)  # fmt: skip
+_NAMED = frozenset({"items", "keys"})
+
+
+def sample_files(plan: ProgramPlan, files: list[SourceFile], values: RankValues) -> Iterator[Note]:
+    """Yield a note for each place where files are written whose names a batch gives: each rank has other samples."""
+    calls = OutputCalls(plan)
+    names = _SampleNames(plan, values)
+    for file in files:
+        for call in file.nodes(cst.Call):
+            path = calls.path_written(call, file)
+            if path is None or is_guarded(call, file) or is_idle(call, file, plan.facts):
+                continue
+            if names.are_in(path, file):
+                message = "these files are named by the samples of a batch: rank 0 alone writes those of its share"
+                advice = "let each rank write those of its share here, or loop over a separate loader of all data"
+                yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
+
+
+class _SampleNames:
+    def __init__(self, plan: ProgramPlan, values: RankValues) -> None:
+        self._flow = plan.facts.flow
+        self._callers = plan.facts.callers
+        self._values = values
+
+    def are_in(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether a path has a text in it that the loop over a share gives, and no number that a model gives."""
+        if depth == 0 or not self._values.differs(node, file):
+            return False
+        return any(self.are_in(part, home, depth - 1) for part, home in self._parts(node, file)) or (
+            isinstance(node, cst.Name) and self._is_of_loop(node, file)
+        )
+
+    def _parts(self, node: cst.BaseExpression, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield the expressions that a path is made of."""
+        if isinstance(node, cst.FormattedString):
+            yield from ((p.expression, file) for p in node.parts if isinstance(p, cst.FormattedStringExpression))
+        elif isinstance(node, cst.BinaryOperation):
+            yield from ((node.left, file), (node.right, file))
+        elif isinstance(node, (cst.Tuple, cst.List)):
+            yield from ((element.value, file) for element in node.elements)
+        elif isinstance(node, (cst.Subscript, cst.Attribute)):
+            yield node.value, file
+        elif isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in _PATHS:
+            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
+            yield from ((part, file) for part in (*owner, *(arg.value for arg in node.args)))
+        elif isinstance(node, cst.Name):
+            yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
+            function = file.function(node)
+            for home, call in self._callers.of(function) if function is not None else ():
+                given = self._flow.passed(call, home)
+                yield from ((arg, home) for variable, arg in given if variable == (id(function), node.value))
+
+    def _is_of_loop(self, name: cst.Name, file: SourceFile) -> bool:
+        """Return whether a loop over something that differs by rank sets a name."""
+        loops = [outer for outer in file.ancestors(name) if isinstance(outer, (cst.For, cst.CompFor))]
+        around = [loop for loop in loops if name.value in names_in(loop.target)]
+        over = around[0].iter if around else None
+        if isinstance(over, cst.Call) and called_name(over).rpartition(".")[2] in _NAMED:  # the names of numbers
+            return False
+        is_share = over is not None and self._values.are_shares(self._flow.values(over, file))
+        return is_share or (over is not None and self._values.differs(over, file))
