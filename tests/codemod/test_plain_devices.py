@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,12 @@ def test_the_engine_moves_its_module_and_inputs_follow(tmp_path: Path) -> None:
 def test_a_move_goes_where_nothing_needs_it_before_the_engine(line: str, left: str, tmp_path: Path) -> None:
     after = convert(tmp_path, "from copy import copy\n" + MOVED.replace("model = Net().to(device)\n", line))
     assert left in after
+
+
+def test_moves_in_a_block_go_whatever_that_is_of(tmp_path: Path) -> None:
+    head, loop = MOVED.split("device = torch.device")
+    text = f"{head}if __name__ == '__main__':\n" + textwrap.indent(f"device = torch.device{loop}", "    ")
+    assert "    model = Net()\n    optimizer" in convert(tmp_path, text)
 
 
 def test_a_fused_optimizer_needs_its_parameters_on_the_device(tmp_path: Path) -> None:

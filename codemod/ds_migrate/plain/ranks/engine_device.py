@@ -77,10 +77,10 @@ def _moves(site: Site, flow: Flow) -> Iterator[_Move]:
 def _is_in(block: cst.CSTNode | None, statement: cst.BaseStatement, file: SourceFile) -> bool:
     """Return whether a statement is one of a block, or of an ``if`` without ``else`` there."""
     outer = file.parent(statement)
-    choice = statement if isinstance(statement, cst.If) else file.parent(outer or statement)  # of one line, or a block
-    if isinstance(choice, cst.If):
-        return choice.orelse is None and file.parent(choice) is block
-    return outer is block
+    if outer is block and not isinstance(statement, cst.If):
+        return True
+    choice = statement if outer is block else file.parent(outer or statement)  # of one line, or of a block
+    return isinstance(choice, cst.If) and choice.orelse is None and file.parent(choice) is block
 
 
 def _is_device(values: Values, flow: Flow) -> bool:
