@@ -147,3 +147,40 @@ def test_a_batch_that_is_the_data_of_the_training_loader_is_that_of_all_ranks(is
     after = convert(tmp_path, HEADER + WHOLE + function + "inputs, labels = load()\n" + call)
     assert "    whole = DataLoader(data, batch_size=len(data), shuffle=True)\n" in after  # divided once, not twice
     assert "loader = shard(DataLoader(TensorDataset(inputs, labels), batch_size=4, shuffle=True))\n" in after
+
+
+AGENT = """
+import os
+import urllib.request
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Agent:
+    def __init__(self):
+        self.net = nn.Linear(4, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def learn(self, x, y):
+        self.optimizer.zero_grad()
+        F.mse_loss(self.net(x), y).backward()
+        self.optimizer.step()
+
+
+def compare():
+    if not os.path.exists("a"):
+        return
+    agent = Agent()
+    urllib.request.urlretrieve("file://a", "b")
+
+
+for x, y in torch.utils.data.DataLoader(data):
+    Agent().learn(x, y)
+compare()
+"""
+
+
+def test_ranks_do_not_wait_for_a_function_that_makes_an_engine_in_a_class(tmp_path: Path) -> None:
+    after = convert(tmp_path, AGENT)
+    assert "self.engine.step()" in after and FIRST not in after

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.looks import is_look
@@ -116,9 +116,10 @@ class PreparedData:
         """Return whether ranks may do something together in the functions that a statement calls."""
         own = file.function(statement)
         reached = [at.function(call) for at, call in self._calls(statement, file)]
-        steps = {id(step.function) for step in self._plan.facts.operations.steps}
+        facts = self._plan.facts
+        common = {*(id(s.function) for s in facts.operations.steps), *(id(s.function) for s in facts.all_sites)}
         return any(
-            function is not None and function is not own and (id(function) in steps or self._is_touched(function))
+            function is not None and function is not own and (id(function) in common or self._is_touched(function))
             for function in reached
         )
 
@@ -129,10 +130,19 @@ class PreparedData:
         """Yield the calls below a node, and those in the functions of the program that they call."""
         for call in file.nodes(cst.Call, below=node):
             yield file, call
-            for value in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD) if depth else ():
+            for value in self._called(call, file) if depth else ():
                 found = self._flow.node_of(value.key)
                 if found is not None:
                     yield from self._calls(found[1], found[0], depth - 1)
+
+    def _called(self, call: cst.Call, file: SourceFile) -> Iterator[Value]:
+        """Yield the functions of the program that a call runs: of a class, the one that sets up an instance."""
+        callees = self._flow.values(call.func, file)
+        yield from of_kind(callees, Kind.FUNCTION, Kind.METHOD)
+        for value in of_kind(callees, Kind.CLASS):
+            setup = self._flow.classes.method(value.key, "__init__")
+            if setup is not None:
+                yield setup
 
     def _left_early(self, file: SourceFile) -> Iterator[Preparation]:
         """Yield the calls of each function that makes data, but returns at once where it is there already.
