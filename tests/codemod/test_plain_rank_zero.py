@@ -241,3 +241,20 @@ def test_a_progress_bar_on_several_lines_keeps_its_lines(tmp_path: Path, given: 
     loop = textwrap.indent(LOOP[LOOP.index("for x, y") :], "    ")
     text = f"from tqdm import tqdm\n{LOOP[: LOOP.index('for x, y')]}for epoch in tqdm({given}):\n{loop}"
     assert f"for epoch in tqdm({expected}):\n" in convert(tmp_path, HEADER + text)
+
+
+@pytest.mark.parametrize(
+    ("opened", "is_reviewed"),
+    [("zipfile.ZipFile('a', 'w')", True), ("h5py.File('a', mode='a')", True), ("tarfile.open('a', 'w:gz')", True),
+     ("zipfile.ZipFile('a')", False), ("h5py.File('a', 'r')", False)],
+)  # fmt: skip
+def test_an_archive_that_all_ranks_write_is_for_review(opened: str, is_reviewed: bool, tmp_path: Path) -> None:
+    text = f"import h5py\nimport tarfile\nimport zipfile\n{HEADER}{LOOP}with {opened} as archive:\n    print(archive)\n"
+    found = [finding.message for _, finding in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert found == (["all ranks write this archive at the same time"] if is_reviewed else [])
+
+
+@pytest.mark.parametrize("line", ["tifffile.imwrite('a.tif', image)", "TF.to_pil_image(image).save('a.png')"])
+def test_rank_0_alone_writes_images_of_other_libraries(line: str, tmp_path: Path) -> None:
+    imports = "import tifffile\nfrom torchvision.transforms import functional as TF\nimage = 0\n"
+    assert f"if is_main_rank():\n    {line}\n" in convert(tmp_path, imports + HEADER + LOOP + line + "\n")

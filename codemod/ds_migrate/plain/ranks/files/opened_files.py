@@ -6,12 +6,22 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _WRITES = frozenset("".join(parts) for parts in (
     (how, plus, kind) for how in "wax" for plus in ("", "+") for kind in ("", "b", "t")
 )) | {"wb+", "ab+"}  # fmt: skip
+# Files with parts, which none but their own library can write: there is no such file that keeps nothing.
+_ARCHIVES = (
+    "zipfile.ZipFile",
+    "tarfile.open",
+    "tarfile.TarFile.open",
+    "h5py.File",
+    "pandas.HDFStore",
+    "pandas.ExcelWriter",
+)
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 
 
@@ -21,6 +31,15 @@ def opens_to_write(call: cst.Call, file: SourceFile) -> bool:
         return bool(call.args) and _writes(argument(call, 1, "mode"), call, file)
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
     return is_method and _writes(argument(call, 0, "mode"), call, file)
+
+
+def opens_archive_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call opens an archive to write it, as ``zipfile.ZipFile(path, "w")``."""
+    if not flow.is_call_of(call, file, _ARCHIVES):
+        return False
+    mode = argument(call, 1, "mode")
+    text = mode.value.evaluated_value if mode is not None and isinstance(mode.value, cst.SimpleString) else "r"
+    return str(text)[:1] in ("w", "a", "x") or flow.is_call_of(call, file, ("pandas.ExcelWriter",))
 
 
 def path_opened(call: cst.Call) -> cst.BaseExpression:

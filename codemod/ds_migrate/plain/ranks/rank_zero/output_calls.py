@@ -32,12 +32,15 @@ _ARTIFACTS = (
     "imageio.v2.imsave", "imageio.v2.mimsave", "imageio.v3.imwrite", "skimage.io.imsave", "scipy.io.savemat",
     "scipy.io.wavfile.write", "soundfile.write", "torchaudio.save", "torchvision.io.write_png",
     "torchvision.io.write_jpeg", "torchvision.io.write_video", "joblib.dump", "safetensors.torch.save_file",
-    "safetensors.torch.save_model",
+    "safetensors.torch.save_model", "tifffile.imwrite", "tifffile.imsave", "skvideo.io.vwrite", "nibabel.save",
+    "SimpleITK.WriteImage",
 )  # fmt: skip
 _SAVING_METHODS = frozenset(
     {"savefig", "to_csv", "to_json", "to_pickle", "to_excel", "to_parquet", "write_text", "write_bytes",
      "save_pretrained"}
 )  # fmt: skip
+# How the names of what makes images of PIL begin.
+_IMAGES = ("PIL.", "torchvision.transforms.functional.to_pil_image")
 _PLOTS = "matplotlib."
 _RANK = re.compile(r"(get_|[a-z]+_)?rank")
 
@@ -79,8 +82,8 @@ class OutputCalls:
         return bool(is_saved) and not self._fills_buffer(call, file)
 
     def _saves_image(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call is ``image.save(path)`` of an image that PIL has made."""
-        return bool(call.args) and self._is_of_made(call, "save", ("PIL.",), file)
+        """Return whether a call is ``image.save(path)`` of an image of PIL."""
+        return bool(call.args) and self._is_of_made(call, "save", _IMAGES, file)
 
     def _is_of_made(self, call: cst.Call, method: str, makers: tuple[str, ...], file: SourceFile) -> bool:
         """Return whether a call is of a method of what a library has made, by how the names of its makers begin."""
