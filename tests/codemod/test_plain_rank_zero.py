@@ -258,3 +258,22 @@ def test_an_archive_that_all_ranks_write_is_for_review(opened: str, is_reviewed:
 def test_rank_0_alone_writes_images_of_other_libraries(line: str, tmp_path: Path) -> None:
     imports = "import tifffile\nfrom torchvision.transforms import functional as TF\nimage = 0\n"
     assert f"if is_main_rank():\n    {line}\n" in convert(tmp_path, imports + HEADER + LOOP + line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("setup", "line", "tracker"),
+    [
+        ("", "mlflow.log_metric('loss', 1.0)", "MLflow"),
+        ("", "wandb.log({'loss': 1.0})", "wandb"),
+        ("wandb.init(project='a')\n", "wandb.log({'loss': 1.0})", None),
+        ("", "if is_main_rank():\n    mlflow.log_metric('loss', 1.0)", None),
+    ],
+)
+def test_a_record_to_a_run_that_the_program_does_not_start_is_for_review(
+    setup: str, line: str, tracker: str | None, tmp_path: Path
+) -> None:
+    imports = "try:\n    import mlflow\nexcept ImportError:\n    mlflow = None\nimport wandb\n"
+    imports += "from trial_runtime.plain import is_main_rank\n" if "is_main_rank" in line else ""
+    report = run(tmp_path, train=f"{imports}{HEADER}{setup}{LOOP}{line}\n{line}\n")
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ([f"every rank records to {tracker} here"] if tracker else [])

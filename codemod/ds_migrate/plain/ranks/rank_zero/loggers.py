@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
@@ -24,6 +27,14 @@ _TRACKERS = frozenset({
     "tensorboardX.SummaryWriter", "visdom.Visdom", "comet_ml.Experiment", "aim.Run",
 })  # fmt: skip
 _MLFLOW = frozenset({"mlflow.start_run", "mlflow.set_experiment", "mlflow.autolog"})
+# What records to a run that another program, or the first such call, starts.
+_RECORDS = {
+    "MLflow": (
+        _MLFLOW,
+        frozenset({"mlflow.log_metric", "mlflow.log_metrics", "mlflow.log_param", "mlflow.log_params"}),
+    ),
+    "wandb": (frozenset({"wandb.init"}), frozenset({"wandb.log"})),
+}
 _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
     "loguru.logger.add", "trackio.init",
@@ -53,7 +64,17 @@ def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNam
                 notes.append(_note(file, call, "MLflow"))
             elif facts.flow.is_call_of(call, file, _OTHERS):
                 notes.append(_note(file, call, dotted(call.func) or "a tracker"))
-    return notes
+    return [*notes, *_records_elsewhere(facts, files)]
+
+
+def _records_elsewhere(facts: LoopFacts, files: list[SourceFile]) -> Iterator[Note]:
+    """Yield a note for the first call that records to a run which no call in the program starts."""
+    calls = [(file, call) for file in files for call in file.nodes(cst.Call)]
+    for tracker, (starts, records) in _RECORDS.items():
+        if not any(facts.flow.is_call_of(call, file, starts) for file, call in calls):
+            found = ((f, c) for f, c in calls if facts.flow.is_call_of(c, f, records) and not is_guarded(c, f))
+            for file, call in islice(found, 1):
+                yield _note(file, call, tracker)
 
 
 def _note(file: SourceFile, call: cst.Call, tracker: str) -> Note:
