@@ -439,3 +439,13 @@ def test_a_part_of_a_module_in_distributed_data_parallel_is_for_review(wrapped: 
     )
     messages = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_DISTRIBUTED]
     assert any("this part of the module alone" in message for message in messages) is (wrapped == "model.layer")
+
+
+@pytest.mark.parametrize(
+    ("imported", "count"), [("from mpi4py import MPI", 1), ("import mpi4py.MPI as MPI", 1), ("from mine import MPI", 0)]
+)
+def test_the_ranks_of_mpi_are_for_review(imported: str, count: int, tmp_path: Path) -> None:
+    use = "torch.manual_seed(MPI.COMM_WORLD.Get_rank())\nprint(MPI.COMM_WORLD.Get_rank())\n"
+    report = run(tmp_path, train=f"{imported}\n{HEADER}{use}{LOOP}")
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_DISTRIBUTED]
+    assert len(found) == count and all(message.startswith("to MPI, each process") for message in found)

@@ -35,6 +35,7 @@ from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.files.waits import wait_for_saves
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
+from ds_migrate.plain.ranks.launch.mpi_ranks import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
@@ -111,7 +112,7 @@ class Editor:
         with self._left_to_a_person():
             notes += RankDevices(self.flow, not self._starts_alone(), self._converted).free(program)
         argument = LauncherArgument(self.plan.facts, self._changeable, self._runtime, self._converted)
-        notes += argument.add(self.files, helpers)
+        notes += [*argument.add(self.files, helpers), *ranks_of_mpi(program, self.flow)]
         prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
         notes += prepared.let_rank_0_begin(self._converted)
         with self._left_to_a_person():
