@@ -94,7 +94,7 @@ def refuse_in_forward(module: torch.nn.Module, inputs: Any) -> None:
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     on_host = [isinstance(value, HostTensor) for value in tensors]
     mixed = any(on_host) and any(not host and value.dim() for host, value in zip(on_host, tensors, strict=True))
-    if any(on_host) and (mixed or next(module.parameters(), None) is not None):
+    if any(on_host) and (mixed or next(iter(module.parameters()), None) is not None):
         raise NotMovedError(
             f"the forward of {type(module).__name__} got a batch that lies on the host: "
             f"move it with context.to_device()"

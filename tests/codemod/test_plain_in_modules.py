@@ -121,6 +121,11 @@ def test_a_step_outside_of_the_module_that_keeps_the_optimizer_is_followed(tmp_p
     assert "    engine_of(policy.optimizer).step()\n" in after
 
 
+def test_the_loader_whose_batches_a_module_trains_on_in_its_forward_is_divided(tmp_path: Path) -> None:
+    text = TRAINER.replace("def learn(", "def forward(").replace("trainer.learn(", "trainer(")
+    assert "in shard(DataLoader(data, batch_size=4)):" in convert(tmp_path, body(text))
+
+
 def test_modules_of_one_class_keep_gradients_that_another_one_s_step_left(tmp_path: Path) -> None:
     text = (
         body(POLICY)

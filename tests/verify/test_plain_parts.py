@@ -289,6 +289,19 @@ class TestWeights:
         assert registry.optimized_names() == ["Linear.weight", "Linear.bias", "parameter 1 of no module"]
         assert "parameter 2 of no module" in registry.tensors()
 
+    def test_a_module_may_give_its_parameters_in_a_list(self) -> None:
+        class Listed(torch.nn.Linear):
+            def parameters(self, recurse: bool = True) -> Any:
+                return list(super().parameters(recurse))
+
+        registry, x = ModuleRegistry(), torch.ones(1, 2)
+        with registry.watched():
+            model = Listed(2, 2)
+        before = model.weight.detach().clone()
+        with worker.nudged(registry):
+            model(x)
+        assert not torch.equal(model.weight, before) and "Listed.weight" in registry.tensors()
+
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     def test_weights_are_not_moved_while_a_graph_is_traced(self) -> None:
         registry, x = ModuleRegistry(), torch.ones(1, 2)

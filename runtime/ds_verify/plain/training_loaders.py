@@ -102,7 +102,7 @@ class Loaders:
 
     def _forward_ends(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         del inputs, output
-        if self._last is not None and next(module.parameters(), None) is not None:
+        if self._last is not None and next(iter(module.parameters()), None) is not None:
             self._modes.add(module.training and torch.is_grad_enabled())
 
     def training(self) -> list[tuple[str, bool]]:

@@ -155,4 +155,4 @@ def _is_wrapper(module: torch.nn.Module) -> bool:
 
 
 def _has_tensors(module: torch.nn.Module) -> bool:
-    return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+    return next(iter(module.parameters()), None) is not None or next(module.buffers(), None) is not None

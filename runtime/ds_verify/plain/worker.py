@@ -305,7 +305,7 @@ def nudged(modules: ModuleRegistry) -> Iterator[None]:
 
     def before(module: torch.nn.Module, inputs: Any) -> None:
         del inputs
-        if torch.is_grad_enabled() and not torch._C._is_tracing() and next(module.parameters(), None) is not None:
+        if torch.is_grad_enabled() and not torch._C._is_tracing() and next(iter(module.parameters()), None) is not None:
             handle.remove()
             move_by_one_ulp(modules.tensors())
 

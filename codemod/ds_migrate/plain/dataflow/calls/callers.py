@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.syntax.branches import parting, upwards
-from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
@@ -36,6 +36,10 @@ class Callers:
                 for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):
                     method = flow.classes.method(value.key, "__init__" if value.kind is Kind.CLASS else "__call__")
                     if method is not None:
+                        self._calls.setdefault(method.key, []).append((file, call))
+                for value in of_kind(callees, Kind.MODULE):
+                    method = flow.classes.method(value.of, "forward") if value.of else None
+                    if method is not None and _trains(method, flow):
                         self._calls.setdefault(method.key, []).append((file, call))
 
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
@@ -118,6 +122,12 @@ class Callers:
 def callers_of(flow: Flow) -> Callers:
     """Return the calls of each function of a program."""
     return flow.once("callers", lambda: Callers(flow))
+
+
+def _trains(method: Value, flow: Flow) -> bool:
+    """Return whether a method makes a step itself, as the ``forward()`` of a module that keeps its optimizer."""
+    calls = flow.file(method).nodes(cst.Call, below=flow.node(method))
+    return {"backward", "step"} <= {called_name(call) for call in calls}
 
 
 def is_repeated(file: SourceFile, node: cst.CSTNode) -> bool:
