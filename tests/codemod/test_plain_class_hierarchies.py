@@ -147,3 +147,38 @@ def test_classes_of_one_base_have_separate_optimizers(tmp_path: Path) -> None:
 def test_an_optimizer_that_the_base_names_is_one_of_several(tmp_path: Path) -> None:
     after = convert(tmp_path, body(SIBLINGS.replace("SHARED", "self.optimizer")))
     assert after.count("self.engine, *_ = deepspeed.initialize(") == after.count("self.engine.step()") == 2
+
+
+FOUND_BY_NAME = """
+    class Trainer:
+        def __init__(self, rate):
+            self.rate = rate
+
+        def prepare(self):
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.rate)
+
+        def fit(self):
+            self.prepare()
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+    class Faster(Trainer):
+        def __init__(self, rate):
+            super().__init__(rate * 10)
+
+
+    """
+
+
+def test_ranks_start_in_each_class_that_a_name_may_choose(tmp_path: Path) -> None:
+    after = convert(tmp_path, "import sys\n" + body(FOUND_BY_NAME) + "find_class(sys.argv[1])(0.1).fit()\n")
+    assert after.count("    def __init__(self, rate):\n        init_distributed()\n") == 2, "the base may be chosen too"
+
+
+def test_ranks_start_once_where_the_class_is_made_by_its_name(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(FOUND_BY_NAME) + "Faster(0.1).fit()\n")
+    assert after.count("init_distributed()\n") == 1 and "    init_distributed()" not in after

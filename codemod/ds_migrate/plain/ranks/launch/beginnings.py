@@ -40,12 +40,31 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
         if maker is not None:
             seen.append((file, maker, maker))
         elif not callers:
-            found.append((file, body[0], None))
+            found += [(file, body[0], None), *(_of_bases(seen, facts) if function.name.value == "__init__" else ())]
         staying = [caller for caller, _ in callers if caller in fixed]
         if staying and file not in fixed:
             behind.append((file, body[0], staying[0]))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _of_bases(seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]], facts: LoopFacts) -> list[Beginning]:
+    """Return the ``__init__()`` that only those of subclasses call: a name that is made up may lead to each class."""
+    return [
+        (file, statement, None)
+        for file, function, _ in seen
+        if function is not None and function.name.value == "__init__" and (calls := facts.callers.of(function))
+        if all(_is_of_subclass(call, caller) for caller, call in calls)
+        for statement in [s for s in function.body.body if s is not docstring(function)][:1]
+        if isinstance(statement, cst.BaseStatement)
+    ]
+
+
+def _is_of_subclass(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a call is ``super().__init__(...)`` or ``Base.__init__(self, ...)``."""
+    function = file.function(call)
+    is_init = isinstance(call.func, cst.Attribute) and call.func.attr.value == "__init__"
+    return is_init and function is not None and function.name.value == "__init__"
 
 
 def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | None:
