@@ -606,6 +606,25 @@ def test_what_is_made_of_a_share_before_training_is_for_review(loop: str, is_rev
     assert any("sums up a rank's share" in message for message in found) is is_reviewed
 
 
+def test_a_loop_that_steps_the_optimizer_of_another_file_is_not_for_review(tmp_path: Path) -> None:
+    pretrain = """
+import torch
+
+
+def init(translator, loader):
+    optimizer, total = torch.optim.SGD(translator.parameters(), lr=0.1), 0
+    for x, y in loader:
+        loss = (translator(x) - y).abs().mean()
+        total += loss.item()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+    text = LOOP.replace("model = Net()\n", "model, translator = Net(), nn.Linear(4, 1)\ninit(translator, loader)\n")
+    report = run(tmp_path, pretrain=pretrain, train=f"from pretrain import init\n{HEADER}{text}")
+    assert not [f.message for _, f in report.findings(Severity.REVIEW) if "sums up a rank's share" in f.message]
+
+
 CAUGHT = """
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -30,12 +30,22 @@ def share_statistics(
         for loop in file.nodes(cst.For):
             if common.holds(loop.body) or not values.are_shares(loaders_of(loop.iter, file, flow)):
                 continue
-            if uses(modules, loop.body, file, flow):
+            if uses(modules, loop.body, file, flow) or _steps(loop, file, flow):
                 continue
             if sums_up(loop, file):
                 message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
                 advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
                 yield Note(Code.PLAIN_AGREEMENT, file, loop, message, advice)
+
+
+def _steps(loop: cst.For, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loop steps an optimizer, as that of another program that shares the file: it trains itself."""
+    return any(
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == "step"
+        and of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER)
+        for call in file.nodes(cst.Call, below=loop.body)
+    )
 
 
 def uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
