@@ -508,3 +508,52 @@ def test_batches_of_a_backward_pass_that_a_function_makes_beside_eval_are_divide
         optimizer.step()
     """
     assert "\nloader = shard(DataLoader(" in convert(tmp_path, body(text))
+
+
+TWO_WAYS = """
+    class Both:
+        def __init__(self, one, other):
+            self.one = self.endless(one)
+            self.other = self.endless(other)
+
+        def __next__(self):
+            return next(self.one), next(self.other)
+
+        @staticmethod
+        def endless(loader):
+            while True:
+                for batch in loader:
+                    yield batch
+
+
+    def step(model, optimizer, batches):
+        optimizer.zero_grad()
+        (x, y), (z, _) = next(batches)
+        F.mse_loss(model(x) + model(z), y).backward()
+        optimizer.step()
+
+
+    def main():
+        model = Net()
+        one = DataLoader(data, batch_size=4, shuffle=True)
+        other = DataLoader(data, batch_size=4, shuffle=True)
+        batches = Both(one, other)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            step(model, optimizer, batches)
+
+
+    main()
+    """
+
+
+def test_two_loaders_of_the_only_object_of_a_class_are_divided_without_a_review(tmp_path: Path) -> None:
+    report = run(tmp_path, train=body(TWO_WAYS))
+    assert not list(report.findings(Severity.REVIEW))
+    assert (report.files[0].after or b"").count(b" = shard(DataLoader(") == 2
+    again = TWO_WAYS.replace(
+        "        batches = Both",
+        "        valid = DataLoader(data)\n        print(next(Both(valid, valid)))\n        batches = Both",
+    )
+    found = [finding.message for _, finding in run(tmp_path, train=body(again)).findings(Severity.REVIEW)]
+    assert found and all("may make loaders for evaluation too" in message for message in found)

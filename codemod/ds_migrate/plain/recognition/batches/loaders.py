@@ -126,7 +126,7 @@ def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int
         return False
     instances = of_kind(values, Kind.INSTANCE)
     if instances and len(_given_loaders(node, file, flow, depth)) != 1:
-        return len(_loaders_in(instances, flow, depth)) > 1
+        return len(_loaders_in(instances, flow, depth)) > 1 and not all(_is_drawn_from_once(v, flow) for v in instances)
     return any(are_mixed(part, file, flow, depth - 1) for part in parts_of(node, file, flow))
 
 
@@ -136,6 +136,18 @@ def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
         v for instance in instances for inner, within in _iterated_by(instance, flow)
         for v in loaders_of(inner, within, flow, depth - 1)
     )  # fmt: skip
+
+
+def _is_drawn_from_once(instance: Value, flow: Flow) -> bool:
+    """Return whether one line alone takes batches from objects of a class, of which the program makes one."""
+    places = [(file, node) for file in flow.files.values() for node in file.nodes(cst.Call, cst.For, cst.CompFor)]
+    calls = [(file, node) for file, node in places if isinstance(node, cst.Call)]
+    made = [
+        c for file, c in calls if any(v.key == instance.key for v in of_kind(flow.values(c.func, file), Kind.CLASS))
+    ]
+    sources = [(file, node.iter) for file, node in places if not isinstance(node, cst.Call)]
+    sources += [(file, call.args[0].value) for file, call in calls if dotted(call.func) == "next" and call.args]
+    return len(made) == 1 and sum(instance in flow.values(source, file) for file, source in sources) == 1
 
 
 def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
