@@ -106,6 +106,15 @@ def test_a_parser_to_which_another_file_adds_the_argument_stays(tmp_path: Path) 
     assert GIVEN not in texts(report).get("options", "")
 
 
+@pytest.mark.parametrize("group", ["add_argument_group('ranks')", "add_mutually_exclusive_group()"])
+def test_a_parser_whose_group_has_the_argument_takes_no_second_one(group: str, tmp_path: Path) -> None:
+    added = f"group = parser.{group}\ngroup.add_argument('--local_rank', type=int, default=0)\n"
+    lines = f"import argparse\n\nparser = argparse.ArgumentParser()\n{added}args = parser.parse_args()\n"
+    report = run(tmp_path, train=HEADER.replace("import torch\n", lines + "import torch\n", 1) + LOOP)
+    after = (report.files[0].after or b"").decode()
+    assert "shard(" in after and GIVEN not in after
+
+
 def test_programs_that_share_a_parser_let_it_take_the_argument_once(tmp_path: Path) -> None:
     train = f"from options import get_args\n{HEADER}args = get_args()\n{LOOP}"
     report = run(tmp_path, options=INHERITED, first=train, second=train.replace("lr=0.1", "lr=args.lr"))

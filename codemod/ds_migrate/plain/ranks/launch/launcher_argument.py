@@ -15,7 +15,7 @@ from ds_migrate.plain.ranks.launch.positional_arguments import reads_by_position
 from ds_migrate.plain.ranks.launch.rank_arguments import default_number, is_number_of_rank, names_added
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, is_literal, targets
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted, is_literal, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ARGUMENT, _DASHED = "--local_rank", "--local-rank"
@@ -28,6 +28,7 @@ _OTHERS = frozenset({
     "absl.app.run", "click.command", "click.group", "docopt.docopt", "fire.Fire", "hydra.main", "jsonargparse.CLI",
     "pyrallis.wrap", "transformers.HfArgumentParser", "typer.Typer", "typer.run", "tyro.cli",
 })  # fmt: skip
+_GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 _START = "start the script with torchrun, or with deepspeed --no_local_rank"
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _Parser = tuple[SourceFile, cst.Call]
@@ -129,10 +130,21 @@ class LauncherArgument:
             if not names & {_ARGUMENT, _DASHED}:
                 continue
             assert isinstance(call.func, cst.Attribute)
-            makers = {id(self._flow.node(value)) for value in self._flow.values(call.func.value, file)}
+            makers = self._makers(call.func.value, file)
             if not makers:
                 return None
             found |= makers
+        return found
+
+    def _makers(self, parser: cst.BaseExpression, file: SourceFile) -> set[int]:
+        """Return the calls that make a parser, or the parser of a group of arguments, by identity."""
+        found: set[int] = set()
+        for value in self._flow.values(parser, file):
+            maker = self._flow.node(value)
+            if isinstance(maker, cst.Call) and called_name(maker) in _GROUPS and isinstance(maker.func, cst.Attribute):
+                found |= self._makers(maker.func.value, self._flow.file(value))
+            else:
+                found.add(id(maker))
         return found
 
     def _parents(self, call: cst.Call, file: SourceFile) -> Iterator[cst.CSTNode]:
