@@ -85,6 +85,21 @@ def test_a_sampler_that_counts_ranks_itself_is_known_behind_others(world: int, i
     assert _loader._is_divided(DataLoader(data, batch_sampler=batches)) is is_divided
 
 
+def test_a_share_without_a_whole_batch_is_refused_where_drop_last_would_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each rank trained no batch at all, and the script ended as if it had."""
+    monkeypatch.setattr(_loader, "_are_ranks_to_start", lambda: False)
+    monkeypatch.setattr(_loader, "world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    data = TensorDataset(torch.zeros(9))
+    with pytest.raises(ValueError, match="share of 9 samples has 5, and drop_last leaves out all of them"):
+        _loader.shard(DataLoader(data, batch_size=8, drop_last=True))
+    assert len(_loader.shard(DataLoader(data, batch_size=8))) == 1
+    assert len(_loader.shard(DataLoader(data, batch_size=5, drop_last=True))) == 1
+    assert len(_loader.shard(DataLoader(data, batch_size=16, drop_last=True))) == 0
+
+
 @pytest.mark.parametrize(("world", "is_worker", "starts"), [("2", False, 1), ("1", False, 0), ("2", True, 0)])
 def test_a_loader_that_is_made_before_the_ranks_start_starts_them(
     world: str, is_worker: bool, starts: int, monkeypatch: pytest.MonkeyPatch

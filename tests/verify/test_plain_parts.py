@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +21,7 @@ from ds_verify.plain import worker
 from ds_verify.plain.cli import misplaced_options, python_path_in
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
-from ds_verify.plain.file_isolation import open_folders
+from ds_verify.plain.file_isolation import module_outside, open_folders
 from ds_verify.plain.reference import RankGroup, average_gradients
 from ds_verify.plain.runs import PlainJob, _append, _share_files
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
@@ -503,6 +504,29 @@ def test_modules_of_pythonpath_are_those_of_the_side(tmp_path: Path, monkeypatch
         assert sys.path[:3] == [str(home), str(home / "lib"), str(home)]
 
 
+def test_a_script_that_imports_its_package_by_name_finds_that_of_the_side(tmp_path: Path) -> None:
+    """As ``python -m project.train`` does; by its path it failed, or found the one that is installed for editing."""
+    (tmp_path / "src" / "project").mkdir(parents=True)
+    for name in ("__init__.py", "train.py"):
+        (tmp_path / "src" / "project" / name).write_text("from project import data\n")
+    with worker._place(tmp_path, {"target": "src/project/train.py", "args": [], "path": []}):
+        assert sys.path[0] == str(tmp_path / "src" / "project")
+        assert sys.path[-2:] == [str(tmp_path / "src"), str(tmp_path)]
+
+
+def test_a_module_of_the_project_itself_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is installed for editing is no copy: both sides would use what is not converted."""
+    module = types.ModuleType("edited")
+    module.__file__ = str(tmp_path / "edited.py")
+    monkeypatch.setitem(sys.modules, "edited", module)
+    assert module_outside(str(tmp_path), ()) == f"edited is imported from {tmp_path / 'edited.py'}"
+    assert not module_outside(str(tmp_path), {"edited"}) and not module_outside("", ())
+    module.__file__ = str(tmp_path / ".venv" / "lib" / "site-packages" / "edited.py")
+    assert not module_outside(str(tmp_path), ())
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    assert python_path_in(tmp_path) == ["lib"]
+
+
 def test_what_a_script_overwrites_stays_as_it_was_outside_its_copy(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "out").mkdir(parents=True)
@@ -543,4 +567,5 @@ def test_the_end_of_a_script_is_reported_with_its_last_line(tmp_path: Path) -> N
     log = tmp_path / "rank0.log"
     assert worker.last_line(log) == ""
     log.write_text("usage: train.py [-h] --lr LR\ntrain.py: error: the following arguments are required: --lr\n\n")
+    log.write_text(f"{log.read_text()}\n 12%|#   | 1/8 [00:00<?, ?it/s]\r 25%|##  | 2/8 [00:01<00:01]\n")
     assert worker.last_line(log) == "train.py: error: the following arguments are required: --lr"

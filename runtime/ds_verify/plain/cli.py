@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from trial_runtime.train.config.errors import ConfigError
+
+from ds_verify.plain.file_isolation import is_installed
 
 _OPTIONS = frozenset(
     {"--steps", "--ranks", "--tolerance", "--timeout", "--zero", "--against", "--original", "--device"}
@@ -72,7 +75,7 @@ def verify(options: argparse.Namespace, device: str) -> int:
         with console.progress_bar(talk, found.unit) as bar:
             report = console.progress_reporter(bar, found.unit)
             path = python_path_in(context)
-            runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher, path)
+            runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher, path, context)
             runs.notes += misplaced_options(options.arguments, options.script)
             found.replaces_cuda, found.remarks = runs.replaces_cuda, runs.notes
             for trained in runs.rounds():
@@ -93,9 +96,14 @@ def misplaced_options(arguments: Sequence[str], script: Path) -> list[str]:
 
 
 def python_path_in(context: Path) -> list[str]:
-    """Return the folders of PYTHONPATH that are below a folder, relative to it: each side has its own ones."""
-    entries = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return [str(entry.relative_to(context)) for entry in entries if entry.is_relative_to(context)]
+    """Return the folders that modules are imported from below a folder, relative to it: each side has its own ones.
+
+    PYTHONPATH names them, or a package that is installed as it lies there (``pip install -e``).
+    """
+    named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    entries = [Path(entry).resolve() for entry in (*named, *sys.path) if entry]
+    below = [each for each in entries if each.is_relative_to(context) and not is_installed(each)]
+    return list(dict.fromkeys(str(each.relative_to(context)) for each in below))
 
 
 def _place(options: argparse.Namespace) -> tuple[Path, Path]:

@@ -10,6 +10,7 @@ import itertools
 import os
 import shutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,24 @@ def detach(path: Path, copy: Path) -> None:
         target = place.resolve()
         place.unlink()
         shutil.copyfile(target, place)
+
+
+def module_outside(source: str, before: Collection[str]) -> str:
+    """Return which module was imported from a project itself, in the place of its copy; empty where none was.
+
+    Both sides would use it as it is, and what a conversion changes in it would not be compared.
+
+    Args:
+        source: the project's folder; empty where it is not known.
+        before: names of modules that were imported before the script.
+    """
+    for name, module in sorted(sys.modules.items()) if source else ():
+        file = Path(getattr(module, "__file__", None) or os.sep)
+        if name not in before and file.is_relative_to(source) and not is_installed(file):
+            return f"{name} is imported from {file}"
+    return ""
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether a path is of an environment of Python, which may be in the project's folder."""
+    return path.is_relative_to(sys.prefix) or bool({"site-packages", "dist-packages"} & set(path.parts))

@@ -35,6 +35,7 @@ class PlainJob(Job):
         loaders: the site of each loader of the original on one rank, and whether it trains.
         read_loaders: the sites of those that were read.
         path: folders of `context` that PYTHONPATH has, relative to it.
+        source: the folder that `context` is a copy of; empty where that is not known.
     """
 
     worker: str = "ds_verify.plain.worker"
@@ -45,6 +46,7 @@ class PlainJob(Job):
     loaders: Sequence[tuple[str, bool]] = ()
     read_loaders: Sequence[str] = ()
     path: Sequence[str] = ()
+    source: str = ""
 
 
 @dataclass
@@ -58,6 +60,7 @@ class ScriptRuns:
         progress: called from time to time.
         launcher: starts the ranks.
         path: folders with modules beside the script's own, relative to both sides.
+        source: the user's folder, of which both sides are copies.
         notes: what a reader of the verdict has to know, gathered from the runs.
         alone: the figures of the original on one rank, which has to train before it trains on several.
     """
@@ -71,6 +74,7 @@ class ScriptRuns:
     progress: Callable[[Progress], None]
     launcher: Launcher
     path: Sequence[str] = ()
+    source: Path | None = None
     notes: list[str] = field(default_factory=list)
     alone: dict[str, Any] = field(default_factory=dict)
     _steps: dict[str, int] = field(default_factory=dict)
@@ -155,6 +159,7 @@ class ScriptRuns:
             replaces_cuda=self.replaces_cuda,
             side=side,
             path=list(self.path),
+            source=str(self.source or ""),
             saves_from=max(1, settings.steps // 2) if self.resume_arguments else 0,
             is_parted=is_parted,
             loaders=self.alone.get("loaders", []),

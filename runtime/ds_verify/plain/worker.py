@@ -30,7 +30,7 @@ from trial_runtime.train.run import hang_watch
 from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.plain.data_order import can_share, one_order, share
-from ds_verify.plain.file_isolation import detach, guard_links
+from ds_verify.plain.file_isolation import detach, guard_links, module_outside
 from ds_verify.plain.observer import Observer
 from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
 from ds_verify.plain.training_loaders import Loaders, trains
@@ -38,6 +38,7 @@ from ds_verify.plain.weights import ModuleRegistry
 from ds_verify.recorder import RANK, seed_everything
 from ds_verify.weights import move_by_one_ulp, precision
 
+_PROGRESS = re.compile(r"\d%\|.*\|")
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -90,6 +91,7 @@ class _Run:
     ranks: ProcessGroup
     loaders: Loaders = field(init=False)
     has_ended: bool = False
+    _imported_before: frozenset[str] = frozenset(sys.modules)
     _leaves: threading.Lock = field(default_factory=threading.Lock)
     _guessed: dict[int | None, Callable[[], None]] = field(default_factory=dict)  # loaders that may train
 
@@ -202,6 +204,8 @@ class _Run:
         self.observer.finish()
         if self.observer.done == 0:
             raise _EndedError("the script ended without a step of an optimizer after a backward: nothing was trained")
+        if shared := module_outside(self.job["source"], self._imported_before):
+            raise _EndedError(f"{shared}, not from the copy of the project: name its folder in PYTHONPATH")
         self.observer.record.save(self.files.with_name(f"{self.files.name}.rank{RANK}.values"))
         figures = _figures(self)
         self.files.with_name(f"{self.files.name}.rank{RANK}.json").write_text(json.dumps(figures))
@@ -249,11 +253,13 @@ def _place(home: Path, job: dict[str, Any]) -> Iterator[None]:
     words, path = list(job["args"]), [str(home / folder) for folder in job["path"]]
     if WORLD_SIZE > 1 and takes_local_rank(script):
         words = [f"--local_rank={RANK}", *words]
+    # Last, what a start by `python -m` or with PYTHONPATH=. finds.
+    beside = [str(folder) for folder in dict.fromkeys((_around_package(script.parent), home))]
     os.chdir(home)
     importlib.invalidate_caches()
     with (
         mock.patch.object(sys, "argv", [job["target"], *words]),
-        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *path, *sys.path[1:]]),
+        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *path, *sys.path[1:], *beside]),
     ):
         yield
 
@@ -272,9 +278,13 @@ def folder_of_imports(script: Path) -> Path:
     """Return the folder that a script's imports begin in: its own, or the one around its package."""
     folder = script.parent
     if re.search(rb"^\s*from\s+\.", script.read_bytes(), re.MULTILINE):
-        folder = folder if (folder / "__init__.py").exists() else folder.parent
-        while (folder / "__init__.py").exists():
-            folder = folder.parent
+        folder = _around_package(folder if (folder / "__init__.py").exists() else folder.parent)
+    return folder
+
+
+def _around_package(folder: Path) -> Path:
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
     return folder
 
 
@@ -290,10 +300,10 @@ def _flush() -> None:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line that was written to a log, as the error of a parser of arguments."""
+    """Return the last line that was written to a log, as the error of a parser of arguments; no progress bar."""
     _flush()
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return next((line.strip() for line in reversed(lines) if line.strip() and not _PROGRESS.search(line)), "")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from copy import copy
 from itertools import islice
 from multiprocessing import parent_process
@@ -39,6 +39,7 @@ def shard(loader: _Loader) -> _Loader:
 
     Raises:
         ValueError: the loader keeps an iterator over all data, which its batches come from.
+        ValueError: a rank's share has no whole batch, and ``drop_last`` leaves no other: nothing would be trained.
     """
     if _are_ranks_to_start():
         init_distributed()
@@ -59,6 +60,8 @@ def shard(loader: _Loader) -> _Loader:
         samplers: dict[str, Any] = {key: _Share(getattr(loader, key))}
     else:
         sampler = _Share(loader.sampler, batch_of_order(loader.sampler, loader.batch_size))
+        if loader.drop_last and isinstance(loader.sampler, Sized):
+            _check_share(len(loader.sampler), len(sampler), loader.batch_size)
         samplers = {"sampler": sampler, "batch_sampler": BatchSampler(sampler, loader.batch_size, loader.drop_last)}
     share = copy(loader)  # with the methods and attributes of its class
     vars(share).update(samplers, _iterator=None, _is_share=True)  # DataLoader refuses assignments of samplers
@@ -74,6 +77,15 @@ def count_samples(loader: DataLoader[Any]) -> int:
 def is_share(loader: object) -> bool:
     """Return whether a loader has its rank's share, as :func:`shard` makes it."""
     return getattr(loader, "_is_share", False) is True
+
+
+def _check_share(count: int, share: int, size: int) -> None:
+    """Raise where all data have a batch, and a rank's share has none."""
+    if share < size <= count:
+        raise ValueError(
+            f"a rank's share of {count} samples has {share}, and drop_last leaves out all of them, as a batch has "
+            f"{size}: start fewer ranks, or make the batches smaller"
+        )
 
 
 def _are_ranks_to_start() -> bool:
