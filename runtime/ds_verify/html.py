@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -197,12 +198,14 @@ def _charts(trained: Round, unit: str) -> Iterator[str]:
         '<p class="soft"><span class="key k1"></span>original<span class="key k2"></span>converted'
         '<span class="key kg"></span>gap<span class="key kc"></span>gap of the control run</p>'
     )
+    points = Counter(
+        (key.kind, key.name)
+        for key, value in trained.original.record.values.items()
+        if key.kind in _CURVES and key.rank == 0 and (value.size == 1 or key.kind == "lr")
+    )
+    least = min(2, max(points.values(), default=1))  # one point is no curve
     shown: list[tuple[Kind, str]] = sorted(
-        {
-            (key.kind, key.name)
-            for key, value in trained.original.record.values.items()
-            if key.kind in _CURVES and key.rank == 0 and (value.size == 1 or key.kind == "lr")
-        },
+        (series for series, count in points.items() if count >= least),
         key=lambda series: (_CURVES.index(series[0]), series[1]),
     )
     yield '<div class="charts">'

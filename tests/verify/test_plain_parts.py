@@ -407,11 +407,13 @@ class TestWhatStepsNeedNotShow:
     def test_the_group_of_each_parameter_is_recorded(self) -> None:
         net, record = torch.nn.Linear(2, 1), Record()
         groups: list[dict[str, Any]] = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
-        options = StepOptions()
-        options.add_optimizer(torch.optim.SGD(groups, lr=0.1, weight_decay=0.5), [["weight"], ["bias"]])
-        options.add_to(record, 1, 0)
-        found = {key.name: value.tolist() for key, value in record.values.items() if "by parameter" in key.name}
-        assert found == {"weight_decay by parameter": [0.0, 0.5]}
+        options, optimizer = StepOptions(), torch.optim.SGD(groups, lr=0.1, weight_decay=0.5)
+        for step in (1, 2):
+            options.add_optimizer(optimizer, [["weight"], ["bias"]])
+            options.add_to(record, step, 0)
+        found = {(key.step, key.name): float(value) for key, value in record.values.items() if " of " in key.name}
+        assert found == {(1, "weight_decay of weight"): 0.5, (1, "weight_decay of bias"): 0.0,
+                         (1, "steps of schedules"): 0, (2, "steps of schedules"): 0}  # fmt: skip
 
     def test_clipping_before_the_average_shows_where_no_gradient_reaches_the_limit(self) -> None:
         parameter, record, options = torch.nn.Parameter(torch.zeros(2)), Record(), StepOptions()

@@ -25,12 +25,14 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 class StepOptions:
     """The options of the step under way: of optimizers by name, of clipping, and how often schedules were stepped.
 
-    Of an optimizer's options, the values that differ among its parameters are recorded by parameter too.
+    Where an option has several values, that of each parameter is recorded too, in the first step and where a parameter
+    gets another one of them.
     """
 
     def __init__(self) -> None:
         self._options: dict[str, set[float]] = {}
         self._by_parameter: dict[str, dict[str, float]] = {}
+        self._places: dict[tuple[str, str], int] = {}  # of a parameter's value among all, as recorded last
         self._clipped: dict[str, list[float]] = {}
         self._schedule_steps = 0
         self._metrics: list[float] = []
@@ -105,8 +107,11 @@ class StepOptions:
         for name, values in self._options.items():
             record.add(Key("lr", step, name, rank), sorted(values))
         for name, found in self._by_parameter.items():
-            if len(self._options[name]) > 1:
-                record.add(Key("lr", step, f"{name} by parameter", rank), [found[each] for each in sorted(found)])
+            ordered = sorted(self._options[name])
+            for parameter, value in found.items() if len(ordered) > 1 else ():
+                if self._places.get((name, parameter)) != ordered.index(value):
+                    self._places[name, parameter] = ordered.index(value)
+                    record.add(Key("lr", step, f"{name} of {parameter}", rank), value)
         for name, norms in self._clipped.items():
             record.add(Key("norm", step, name, rank), math.hypot(*norms))  # an engine that clips has none
         if self._metrics:
