@@ -56,8 +56,8 @@ ADDED = """
 def test_an_engine_holds_a_tensor_beside_a_module_and_is_not_called(tmp_path: Path) -> None:
     after = convert(tmp_path, body(BESIDE))
     assert "engine, *_ = deepspeed.initialize(\n    model=EngineModule(optimizer, model=model),\n" in after
-    assert '"zero_optimization": {"stage": 0},' in after
-    assert "loss = F.mse_loss(model(x), y) * torch.exp(-log_var) + log_var\n    engine.backward(loss)\n" in after
+    assert '"managed_gradient_accumulation": False,' in after and '"zero_optimization": {"stage": 0},' in after
+    assert "loss = F.mse_loss(model(x), y) * torch.exp(-log_var) + log_var\n    engine.backward(loss, " in after
 
 
 def test_an_optimizer_of_a_tensor_alone_has_an_engine(tmp_path: Path) -> None:
@@ -187,3 +187,42 @@ def test_a_tensor_that_a_module_keeps_is_no_parameter_of_it(tmp_path: Path) -> N
     assert "EngineModule(self.alpha_optimizer)," in convert(tmp_path, body(text))
     kept = text.replace("torch.tensor(0.1)", "nn.Parameter(torch.tensor(0.1))")
     assert "EngineModule" not in str(run(tmp_path, train=body(kept)).files[0].after)
+
+
+@pytest.mark.parametrize("later", ["points = points.detach().numpy()", "for _ in range(2):\n    points = [points]"])
+def test_what_a_name_holds_before_and_after_is_not_what_is_trained(later: str, tmp_path: Path) -> None:
+    text = """
+    import numpy as np
+
+
+    def sample(n):
+        return torch.as_tensor(np.vstack([np.arange(n), np.arange(n)]).T)
+
+
+    points = sample(4)
+    points = nn.Parameter(torch.as_tensor(points))
+    optimizer = torch.optim.SGD([points], lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        (points.sum() * y).mean().backward()
+        optimizer.step()
+    """
+    after = convert(tmp_path, body(text) + later + "\n")
+    assert "model=EngineModule(optimizer),\n" in after and "engine.step()" in after
+
+
+def test_what_a_name_gets_in_the_same_loop_may_be_trained(tmp_path: Path) -> None:
+    text = """
+    from points import load
+
+    points = torch.zeros(4, requires_grad=True)
+    for epoch in range(2):
+        optimizer = torch.optim.SGD([points], lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            (points.sum() * y).mean().backward()
+            optimizer.step()
+        points = load("points.npy")
+    """
+    ((_, message),) = blocked(tmp_path, body(text))
+    assert message.startswith("cannot determine the modules")

@@ -42,12 +42,12 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
         return "the optimizer is made anew while its module stays"
     if plan.has_scaler:
         return "a GradScaler scales the loss"
+    if len(site.modules) != 1 or site.is_partial or site.tensors:
+        return "the optimizer holds tensors beside modules, parts of modules, or several"
     if not plan.is_managed:
         return "not every step() follows one backward()"
     if plan.keeps_gradients:
         return "gradients are used again after step()"
-    if len(site.modules) != 1 or site.is_partial or site.tensors:
-        return "the optimizer holds tensors beside modules, parts of modules, or several"
     for file, maker in site.makers:
         names = {v.name for v in plan.facts.flow.values(maker.func, file)}
         if names <= {PARTIAL, LAMBDA}:

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
 from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
@@ -218,7 +219,7 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
     if passed is not None:
         _collect(passed[1], passed[0], flow, owners, depth)
         return
-    values = flow.values(node, file)
+    values = held_there(node, file, flow)
     if of_kind(values, Kind.MODULE) or _is_used_as_module(node, flow, file):
         add_module(node, file, flow, owners)
         return

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -31,7 +32,7 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
         if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
             raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()", (node, file))
     for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
-        if any(dotted(target) == name for target in targets(assign)):
+        if any(dotted(target) == name for target in targets(assign)) and not comes_later(assign, node, file):
             assert assign.value is not None
             yield assign.value, False
     for loop in flow.scopes(file).nodes(node, cst.For):

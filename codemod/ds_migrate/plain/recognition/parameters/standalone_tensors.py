@@ -15,7 +15,7 @@ TENSOR_FACTORIES = frozenset(
     {"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable", "torch.from_numpy"}
     | {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
     | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
-    | {"torch.FloatTensor", "torch.Tensor"}
+    | {"torch.FloatTensor", "torch.Tensor", "torch.as_tensor"}
 )  # fmt: skip
 _SAME_MEMORY = frozenset({"detach", "detach_", "to", "float", "double", "cuda", "cpu", "requires_grad_"})
 _REGISTER = frozenset({"register_parameter", "ParameterList", "ParameterDict", "setattr", "append", "extend", "insert"})
@@ -47,12 +47,14 @@ def _is_made_by_torch(value: Value, flow: Flow) -> bool:
 
 
 def _is_of_module(part: Value, flow: Flow) -> bool:
-    """Return whether a part may be that of a module: not a method of a tensor that a call makes."""
+    """Return whether a part may be that of a module: not one of a tensor or array that a call makes."""
     known = flow.node_of(part.key)
     makers = (
         flow.values(known[1].func, known[0]) if known is not None and isinstance(known[1], cst.Call) else frozenset()
     )
-    return not makers or not all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers)
+    return not makers or not all(
+        v.kind is Kind.EXTERNAL and (v.name in TENSOR_FACTORIES or v.name.startswith("numpy.")) for v in makers
+    )
 
 
 def _may_be_in_module(value: Value, flow: Flow) -> bool:
