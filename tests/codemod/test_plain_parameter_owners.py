@@ -477,3 +477,66 @@ def test_a_module_that_a_condition_makes_is_in_the_engine_where_it_is_there(tmp_
     assert '*([self.models["mask"]] if "mask" in self.models else [])' in modules
     assert "self.tail" in modules and 'hasattr(self, "tail")' not in modules
     assert "self.head" in modules and 'hasattr(self, "head")' not in modules and '"depth" in' not in modules
+
+
+LISTED = """
+    import itertools
+
+    members = MEMBERS
+    optimizer = torch.optim.Adam(PARAMETERS, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        loss = sum(F.mse_loss(member(x), y) for member in members)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "itertools.chain(*[m.parameters() for m in members])",
+        "[p for m in members for p in m.parameters()]",
+        "sum([list(m.parameters()) for m in members], [])",
+    ],
+)
+@pytest.mark.parametrize(
+    ("members", "module"),
+    [
+        ("[Net() for _ in range(3)]", "nn.ModuleList([*members])"),
+        ("[nn.Linear(4, 1), Net()]", "nn.ModuleList([*members])"),
+        ("nn.ModuleList([Net(), Net()])", "members"),
+    ],
+)
+def test_one_optimizer_holds_a_list_of_modules(members: str, module: str, parameters: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LISTED.replace("MEMBERS", members).replace("PARAMETERS", parameters)))
+    assert f"    model={module},\n    optimizer=optimizer,\n" in after
+    assert "F.mse_loss(member(x), y) for member in members" in after
+
+
+def test_one_optimizer_holds_a_dict_of_modules(tmp_path: Path) -> None:
+    text = LISTED.replace("MEMBERS", '{"a": Net(), "b": nn.Linear(4, 1)}').replace(
+        "in members)", "in members.values())"
+    )
+    after = convert(tmp_path, body(text.replace("PARAMETERS", "[p for m in members.values() for p in m.parameters()]")))
+    assert "    model=nn.ModuleList([*members.values()]),\n" in after
+
+
+def test_a_list_of_modules_is_not_named_by_one_of_them(tmp_path: Path) -> None:
+    text = """
+    def make(members):
+        return torch.optim.Adam([p for m in members for p in m.parameters()], lr=0.1)
+
+
+    members = [Net() for _ in range(3)]
+    for member in members:
+        member.train()
+    optimizer = make(members)
+    for x, y in DataLoader(data, batch_size=4):
+        loss = sum(F.mse_loss(member(x), y) for member in members)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """
+    ((_, message),) = blocked(tmp_path, body(text))
+    assert message == "the module of the optimizer has no name where the optimizer is bound"

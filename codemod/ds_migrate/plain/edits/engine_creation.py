@@ -92,12 +92,18 @@ class EngineWriter:
         """Return the expression of the module that the engine holds."""
         modules = list(site.parts) if site in self._plan.parted else list(site.modules)
         if site.tensors:
-            named = [f", {name}={module}" for name, module in _keywords(modules)]
+            named = [f", {name}={self._whole(module, site)}" for name, module in _keywords(modules)]
             return f"{self._runtime.name(site.file, 'EngineModule')}({site.optimizer_name}{''.join(named)})"
-        if len(modules) > 1:
+        if len(modules) > 1 or modules[0].startswith("*"):
             there = ", ".join(listed(module, site.statement, site.file) for module in modules)
             return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{there}])"
         return modules[0]
+
+    def _whole(self, module: str, site: Site) -> str:
+        """Return a module, or one that holds all of a list."""
+        if not module.startswith("*"):
+            return module
+        return f"{site.file.imports.name('torch.nn', 'ModuleList')}([{module}])"
 
     def _config(self, engine: PlannedEngine, file: SourceFile) -> tuple[list[str], str]:
         """Return the lines that read the config, and the expression of it."""

@@ -10,6 +10,8 @@ from ds_migrate.syntax.source import SourceFile
 
 def listed(module: str, statement: cst.BaseStatement, file: SourceFile) -> str:
     """Return a module as an element of a list behind a statement, with a test where it may be missing."""
+    if module.startswith("*"):
+        return module
     node = cst.parse_expression(module)
     test = _test_of(node)
     if test is None or not _may_be_missing(module, statement, file):

@@ -106,7 +106,8 @@ class Site:
             an argument.
         statement: the statement after which the engine can be made; before it where the optimizer is an argument.
         makers: the calls that make it.
-        modules: the expressions of the modules whose parameters it holds, as they can be written at the site.
+        modules: the expressions of the modules whose parameters it holds, as they can be written at the site; those of
+            lists of modules begin with an asterisk.
         of: the values of these modules.
         parts: where it holds just these parts of one of them: their expressions and values.
         tensors: the expressions of tensors beside modules that it holds; their values are in ``of``.

@@ -46,4 +46,4 @@ def last_part(name: str) -> str:
 
 def last_word(expression: str) -> str:
     """Return what an expression ends with as a name: nets_a of ``self.nets["a"]``."""
-    return re.sub(r"\W+", "_", re.sub(r"^(\w+\.)+", "", expression)).strip("_") or "model"
+    return re.sub(r"\W+", "_", re.sub(r"^\*?(\w+\.)+", "", expression)).strip("_") or "model"

@@ -45,7 +45,8 @@ def _has_one_module(plan: ProgramPlan) -> bool:
     if len(facts.sites) != 1 or len(facts.sites[0].modules) != 1 or not plan.is_managed:
         return False
     (site,) = facts.sites
-    if site.tensors or plan.has_scaler or any(map(_names_autocast, facts.flow.files.values())):
+    is_list = site.modules[0].startswith("*")
+    if is_list or site.tensors or plan.has_scaler or any(map(_names_autocast, facts.flow.files.values())):
         return False  # an engine's forward switches autocast off, and the module is right under autocast
     # Where there may be several, which of them is called is unknown, and the module is right for each.
     return not any(facts.callers.may_make_several(value, facts.flow) for value in site.of)

@@ -38,7 +38,7 @@ def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow
         if named:
             found |= named
             continue
-        name = visible_name(values, member.statement, file, flow)
+        name = visible_name(values, member.statement, file, flow) if not text.startswith("*") else None
         if name is None:
             return Refusal(
                 Code.PLAIN_ENGINE, file, member.target,

@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
+from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES, listed_modules, may_be_module
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
 from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
@@ -27,9 +28,10 @@ from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-_CONTAINERS = frozenset({"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed"})
+_CONTAINERS = frozenset(
+    {"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed", "sum"}
+)
 _FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
-_ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
 _DEPTH = 24
 
 
@@ -134,7 +136,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         _collect(method.returned, method.file, flow, found, depth)
         method.add_to(owners, found)
         return
-    if isinstance(node.func, cst.Attribute) and name in _ASKED_OF_MODULES:
+    if isinstance(node.func, cst.Attribute) and name in ASKED_OF_MODULES:
         owners.is_partial |= not name.endswith("parameters")
         if isinstance(node.func.value, cst.Name) and _is_loop_variable(node.func.value, file, flow, owners):
             _of_sources(node.func.value, file, flow, owners, depth)
@@ -158,7 +160,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         if not modules:
             modules = [module for arg in node.args for module in _listed_modules(arg.value, file, flow)]
         if not modules:
-            modules = [arg.value for arg in node.args if _is_used_as_module(arg.value, flow, file)]
+            modules = [arg.value for arg in node.args if may_be_module(flow.values(arg.value, file), flow)]
         owners.is_partial = True
         for source in () if modules else _returned_here(node, file, flow):
             _collect(source, file, flow, owners, depth)
@@ -207,7 +209,7 @@ def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     methods = of_kind(flow.values(call.func, file), Kind.METHOD, Kind.FUNCTION)
     return not methods or all(
         any(
-            node.attr.value in _ASKED_OF_MODULES
+            node.attr.value in ASKED_OF_MODULES
             for node in flow.file(method).nodes(cst.Attribute, below=flow.node(method))
         )
         for method in methods
@@ -220,8 +222,14 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         _collect(passed[1], passed[0], flow, owners, depth)
         return
     values = held_there(node, file, flow)
-    if of_kind(values, Kind.MODULE) or _is_used_as_module(node, flow, file):
+    if may_be_module(values, flow):
         add_module(node, file, flow, owners)
+        return
+    listed = listed_modules(values, flow)
+    if listed:
+        method = ".values()" if of_kind(values, Kind.MAPPING) else ""
+        owners.values[f"*{expression_text(node)}{method}"] = listed
+        owners.is_partial = owners.has_wholes = True
         return
     if are_standalone(values, flow):
         owners.tensors[expression_text(node)] = values
@@ -268,14 +276,3 @@ def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owne
 def _is_module(node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> bool:
     is_module = bool(of_kind(flow.values(node, file), Kind.MODULE))
     return isinstance(node, cst.Name) and (is_module or _is_loop_variable(node, file, flow, owners))
-
-
-def _is_used_as_module(node: cst.BaseExpression, flow: Flow, file: SourceFile) -> bool:
-    """Return whether the program asks what a library has made for the parameters or modules in it."""
-    values = of_kind(flow.values(node, file), Kind.OBJECT)
-    return bool(values) and any(
-        flow.values(used.value, other) & values
-        for other in flow.files.values()
-        for name in _ASKED_OF_MODULES
-        for used in other.attributes_by_name.get(name, ())
-    )
