@@ -98,11 +98,16 @@ class Callers:
         return found
 
     def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
-        """Return whether a call may run several times: it is in a loop, or in a function that is called twice."""
-        if is_repeated(file, node):
-            return True
-        function = file.function(node)
-        return function is not None and self.has_several(function)
+        """Return whether a call may run several times: it is in a loop, or in a function that runs several times."""
+        reached: set[int] = set()
+        while not is_repeated(file, node):
+            function = file.function(node)
+            calls = self.of(function) if function is not None else ()
+            if function is None or len(calls) != 1 or id(function) in reached:
+                return function is not None and (id(function) in reached or self.has_several(function))
+            reached.add(id(function))
+            file, node = calls[0]
+        return True
 
     def has_several(self, function: cst.FunctionDef) -> bool:
         """Return whether a function has several calls, of which more than one may run."""

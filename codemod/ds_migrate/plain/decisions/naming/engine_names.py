@@ -23,6 +23,7 @@ from ds_migrate.plain.decisions.naming.free_names import (
     named_like,
     numbered,
 )
+from ds_migrate.plain.decisions.naming.rebound_optimizers import may_hold_another
 from ds_migrate.plain.decisions.naming.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.creation.containers import Item, item_at
 from ds_migrate.plain.recognition.creation.module_attributes import is_kept_in_module, is_of_module
@@ -100,6 +101,7 @@ class EngineNames:
         self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
+        self._rebound = {site.variable for site in sites if may_hold_another(site, flow, callers)}
         for site in sites:
             name = self._name(site, sites)
             if site.variable in self.in_modules or site.clause:
@@ -179,6 +181,8 @@ class EngineNames:
             known = self.at_variable[variable]
             if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
                 raise UntracedError("it may also hold an optimizer of another engine", file, node)
+            if variable in self._rebound:
+                raise UntracedError("it may hold an optimizer that was made before the last one", file, node)
             return f"{dotted(node.value)}.{last_part(known)}" if isinstance(node, cst.Attribute) else known
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)

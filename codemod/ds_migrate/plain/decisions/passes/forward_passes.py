@@ -49,6 +49,8 @@ def _has_one_module(plan: ProgramPlan) -> bool:
     if is_list or site.tensors or plan.has_scaler or any(map(_names_autocast, facts.flow.files.values())):
         return False  # an engine's forward switches autocast off, and the module is right under autocast
     # Where there may be several, which of them is called is unknown, and the module is right for each.
+    if len(site.of) > 1 and facts.callers.may_run_often(site.file, site.statement):
+        return False
     return not any(facts.callers.may_make_several(value, facts.flow) for value in site.of)
 
 

@@ -1,4 +1,4 @@
-"""What a name holds where it stands: ``points = points.detach().numpy()`` behind the loop is not what was trained."""
+"""The values that a name holds where it stands: ``points = points.detach().numpy()`` behind the loop is not trained."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+"""Names of optimizers that are made for each of several modules, and that are taken from a list of these later.
+
+``optimizer = optimizers[i]`` holds another one than that for which the last engine was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.recognition.facts import Site
+from ds_migrate.syntax.nodes import set_values
+from ds_migrate.syntax.source import SourceFile
+
+
+def may_hold_another(site: Site, flow: Flow, callers: Callers) -> bool:
+    """Return whether the variable of a site may hold an optimizer that was made there before the last one."""
+    is_made_often = any(callers.may_make_several(value, flow) for value in site.optimizers)
+    return is_made_often and any(not _makes(source, file, site, flow) for file, source in _sources(site, flow))
+
+
+def _sources(site: Site, flow: Flow) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield the expressions that give the variable of a site an optimizer, or may have one among their items."""
+    for file in [site.file] if isinstance(site.target, cst.Name) else flow.files.values():
+        for line in file.nodes(cst.Assign, cst.AnnAssign):
+            for target, value in set_values(line):
+                is_optimizer = value is None or bool(flow.values(value, file) & site.optimizers)
+                if is_optimizer and flow.variable(target, file) == site.variable:
+                    yield file, line.value
+        for loop in file.nodes(cst.For):
+            elements = loop.target.elements if isinstance(loop.target, (cst.Tuple, cst.List)) else [loop.target]
+            targets = [element.value if isinstance(element, cst.Element) else element for element in elements]
+            if any(flow.variable(target, file) == site.variable for target in targets):
+                yield file, loop.iter
+
+
+def _makes(source: cst.BaseExpression, file: SourceFile, site: Site, flow: Flow) -> bool:
+    """Return whether an expression makes an optimizer of a site, or calls the function that does."""
+    functions = {id(owner.function(maker)) for owner, maker in site.makers}
+    return any(
+        any(call is maker for _, maker in site.makers)
+        or any(callee.key in functions for callee in flow.values(call.func, file))
+        for call in file.nodes(cst.Call, below=source)
+    )

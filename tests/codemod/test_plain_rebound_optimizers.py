@@ -1,0 +1,76 @@
+"""Optimizers of plain training loops that one name holds in turn, as one of a list of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import body, convert
+
+EACH = """
+    a, b = Net(), Net()
+    optimizers = []
+    for model in (a, b):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        optimizers.append(optimizer)
+    for x, y in DataLoader(data, batch_size=4):
+        TAKEN
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+    """
+PASSED = """
+    def make(model):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        return optimizer
+
+
+    def train(model, optimizer):
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    optimizers = []
+    for model in (Net(), Net()):
+        optimizer = make(model)
+        optimizers.append((model, optimizer))
+    for model, optimizer in optimizers:
+        train(model, optimizer)
+    """
+TAUGHT = """
+    a, b = Net(), Net()
+    for model in (a, b):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        other = b if model is a else a
+        for x, y in DataLoader(data, batch_size=4):
+            loss = F.mse_loss(model(x), other(x).detach())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "for i in range(2):\n            model, optimizer = (a, b)[i], optimizers[i]",
+        "for i in range(2):\n            model = (a, b)[i]\n            optimizer = optimizers[i]",
+        "for model, optimizer in zip((a, b), optimizers):",
+    ],
+)
+def test_each_optimizer_of_a_list_steps_by_its_own_engine(taken: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(EACH.replace("TAKEN", taken)))
+    assert "        engine_of(optimizer).step()\n" in after and "engine.backward" not in after
+    assert "F.mse_loss(model(x), y).backward()\n" in after
+
+
+def test_a_function_gets_each_optimizer_of_a_list(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(PASSED))
+    assert "def train(model, optimizer):" in after and "engine_of(optimizer).step()\n" in after
+
+
+def test_another_model_is_not_called_by_the_engine_of_this_one(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TAUGHT))
+    assert "loss = F.mse_loss(model(x), other(x).detach())" in after and "        engine.step()\n" in after
