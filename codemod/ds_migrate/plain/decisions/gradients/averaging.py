@@ -20,6 +20,7 @@ from ds_migrate.syntax.nodes import code, dotted, indices_of, parameters, walk, 
 from ds_migrate.syntax.source import SourceFile
 
 LOOPS = (cst.For, cst.CompFor)
+_BINDING = (cst.AssignTarget, cst.AnnAssign, cst.Element, cst.For, cst.CompFor, cst.NamedExpr, cst.AsName, cst.Del)
 
 
 def find_averagings(place: Place, plan: ProgramPlan, modules: Values = NOTHING) -> list[Averaging]:
@@ -136,7 +137,7 @@ def _engine(place: Place, position: Place, step: Step, site: Site, plan: Program
         name = next(name for known, name in plan.steps if known is step)
         if name is not LOOKED_UP:
             return name, ""
-        if steps_one_optimizer(step) or _is_of_one_round(step, place):
+        if steps_one_optimizer(step) or _is_of_one_round(step, place) or _is_held_between(step, place):
             return name, code(step.owner)
     found = VisibleEngines(plan).find(position.function, position.file, site.optimizers)
     return None if found is None else (found, "")
@@ -165,6 +166,19 @@ def steps_one_optimizer(step: Step) -> bool:
     is_before = all(isinstance(node, cst.AssignTarget) and file.position(node) < step.position for node in bound)
     is_outside = not any(outer is loop for node in bound for outer in file.ancestors(node) for loop in around)
     return not bound or (first is not owner and len(bound) == 1 and is_before and is_outside)
+
+
+def _is_held_between(step: Step, place: Place) -> bool:
+    """Return whether a name that is stepped holds the same optimizer at a place before, in the same round of loops."""
+    owner, file, function = step.owner, step.file, step.function
+    around = next((outer for outer in file.ancestors(step.node) if isinstance(outer, (*LOOPS, cst.While))), None)
+    if not isinstance(owner, cst.Name) or not (around is None or any(a is around for a in file.ancestors(place.node))):
+        return False
+    return not any(
+        place.position < file.position(node) < step.position
+        for node in file.nodes(cst.Name, below=function.body if function is not None else file.module)
+        if node.value == owner.value and isinstance(file.parent(node), _BINDING)
+    )
 
 
 def _is_of_one_round(step: Step, place: Place) -> bool:

@@ -86,6 +86,7 @@ class EngineNames:
         kept: assignments beside which engines are kept, by the same.
         arguments: those that are engines now, by the identity of the argument.
         keywords: the names of the parameters that such arguments are for now, by the same.
+        rebound: the variables that may hold an optimizer which was made before the last one of a site.
         in_modules: the variables of optimizers that modules keep, whose engines only the optimizers lead to.
     """
 
@@ -101,7 +102,7 @@ class EngineNames:
         self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
-        self._rebound = {site.variable for site in sites if may_hold_another(site, flow, callers)}
+        self.rebound = {site.variable for site in sites if may_hold_another(site, flow, callers)}
         for site in sites:
             name = self._name(site, sites)
             if site.variable in self.in_modules or site.clause:
@@ -181,7 +182,7 @@ class EngineNames:
             known = self.at_variable[variable]
             if any(variable == site.variable and not self._is_of(variable, site) for site in self.at_site):
                 raise UntracedError("it may also hold an optimizer of another engine", file, node)
-            if variable in self._rebound:
+            if variable in self.rebound:
                 raise UntracedError("it may hold an optimizer that was made before the last one", file, node)
             return f"{dotted(node.value)}.{last_part(known)}" if isinstance(node, cst.Attribute) else known
         if isinstance(node, cst.Name):

@@ -34,7 +34,10 @@ class VisibleEngines:
                     return self._names.at(node, file)
                 except UntracedError:
                     continue
-        known = {variable: name for variable, name in self._names.at_variable.items() if self._holds(variable, wanted)}
+        known = {
+            variable: name for variable, name in self._names.at_variable.items()
+            if variable not in self._names.rebound and self._holds(variable, wanted)
+        }  # fmt: skip
         kept = {variable: last_part(name) for variable, name in known.items() if variable[1][:1] == "."}
         kept |= {variable: last_part(self._names.at_site[site]) for variable, site in self._containers(wanted)}
         if function is not None and function.params.params:

@@ -262,8 +262,8 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
 
 def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:
     """Return whether a name is one module after another of a loop that the optimizer is made behind."""
-    comprehensions = [outer for outer in owners.around if isinstance(outer, cst.BaseComp)]
-    if any(name.value in names_in(outer.for_in.target) for outer in comprehensions):
+    loops = [outer.for_in if isinstance(outer, cst.BaseComp) else outer for outer in owners.around]
+    if any(isinstance(loop, (cst.For, cst.CompFor)) and name.value in names_in(loop.target) for loop in loops):
         return False  # an optimizer is made for each
     return any(
         name.value == dotted(part)
