@@ -38,3 +38,45 @@ def test_files_of_samples_of_data_that_ranks_do_not_share_are_rank_0s(tmp_path: 
     later = "for x, y in DataLoader(data):\n    for name in y:\n        np.save(f'{name}.npy', model(x))\n"
     report = run(tmp_path, train=IMPORTS + HEADER + LOOP + later)
     assert b"if is_main_rank():" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))
+
+
+WRITERS = "import sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\nfrom pysenal import write_json\n"
+OPENED = "every rank opens this file to write it, at the same time"
+WRITTEN = "every rank writes this file, at the same time"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("f = zarr.open('a.zarr', mode='w')", ["all ranks write this archive at the same time"]),
+        ("f = cv2.VideoWriter('a.mp4', 1, 2)", [OPENED]),
+        ("c = sqlite3.connect('a.db')\nc.commit()", [OPENED]),
+        ("c = sqlite3.connect('a.db')\nc.execute('select 1')", []),
+        ("t = lmdb.open('a')\nt.put(b'a', b'b')", [OPENED]),
+        ("t = lmdb.open('a', readonly=True)\nt.put(b'a', b'b')", []),
+        ("write_json('a/b.json', {'a': 1})", [WRITTEN]),
+        ("path = os.path.join('a', 'b')\nwrite_json(path, {'a': 1})", [WRITTEN]),
+        ("if rank == 0:\n    write_json('a/b.json', {'a': 1})", []),
+        ("pd.DataFrame([1]).to_csv('a.csv')", []),
+        ("Path('a').unlink()", []),
+        ("Path('a').rename('b')", []),
+    ],
+)
+def test_files_that_all_ranks_write_by_a_library_are_for_review(line: str, found: list[str], tmp_path: Path) -> None:
+    report = run(tmp_path, train=f"{IMPORTS}{WRITERS}{HEADER}rank = 0\n{LOOP}{line}\n")
+    assert [f.message for _, f in report.findings(Severity.REVIEW)] == found
+    after = (report.files[0].after or b"").decode()
+    assert ("if is_main_rank():\n    " + line in after) is (line.startswith(("pd.", "Path")))
+
+
+def test_a_library_that_writes_where_rank_0_alone_comes_stays(tmp_path: Path) -> None:
+    saved = "def save(path):\n    write_json(path + '/a.json', {})\n\n\n"
+    later = "if rank == 0:\n    save('b')\n"
+    report = run(tmp_path, train=f"{IMPORTS}{WRITERS}{HEADER}{saved}rank = 0\n{LOOP}{later}")
+    assert not list(report.findings(Severity.REVIEW))
+
+
+def test_a_save_in_which_all_ranks_take_part_is_not_for_review(tmp_path: Path) -> None:
+    state = "{'model': model.state_dict(), 'optimizer': optimizer.state_dict()}"
+    report = run(tmp_path, train=f"{IMPORTS}{HEADER}{LOOP}torch.save({state}, os.path.join('a', 'b.pt'))\n")
+    assert b"save_on_main_rank(" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))

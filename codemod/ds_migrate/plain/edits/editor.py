@@ -38,6 +38,7 @@ from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.mpi_ranks import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
+from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero.made_folders import make_folders_once
 from ds_migrate.plain.ranks.rank_zero.output_guards import OutputGuards
@@ -130,6 +131,7 @@ class Editor:
             own = [*self.files, *quiet]
             with self._left_to_a_person():
                 notes += [*commands_of_all_ranks(program, self.flow), *errors_of_one_rank(facts)]
+                notes += LibraryWriters(self.plan).notes(program)
                 notes += share_names_not_taken(facts, program, own, self._runtime, self._converted)
                 notes += [*read_again, *guards.wait_for_written(readers)]
                 if facts.options.runtime:

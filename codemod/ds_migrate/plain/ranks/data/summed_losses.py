@@ -13,7 +13,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.returned_values import returned_values
 from ds_migrate.plain.ranks.data.sample_sums import SampleSums
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets
+from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -63,7 +63,7 @@ class _SummedLosses:
         values = self._flow.values(call.func, file)
         makers = (self._flow.node(value) for value in of_kind(values, Kind.OBJECT, Kind.MODULE))
         is_sum = _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers)
-        if is_sum or self._sums.holds(call, file):
+        if is_sum or (self._sums.holds(call, file) and not _is_by_choice(call, file)):
             yield file, call
             return
         for home, value in returned_values(call, file, self._flow):
@@ -106,6 +106,13 @@ def _is_sum(call: cst.Call) -> bool:
         return isinstance(reduction.value, cst.SimpleString) and reduction.value.evaluated_value == "sum"
     is_each = argument(call, None, "reduce")
     return average is not None and is_literal(average.value, "False") and is_each is None
+
+
+def _is_by_choice(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a setting chooses a sum: ``if self.reduction == "sum": return loss.sum()``."""
+    tests = [outer.test for outer in file.ancestors(node) if isinstance(outer, (cst.If, cst.IfExp))]
+    texts = [part for test in tests for part in walk(test) if isinstance(part, cst.SimpleString)]
+    return any(text.evaluated_value == "sum" for text in texts)
 
 
 def _is_quotient(node: cst.BaseExpression) -> bool:

@@ -21,6 +21,11 @@ _ARCHIVES = (
     "h5py.File",
     "pandas.HDFStore",
     "pandas.ExcelWriter",
+    "zarr.open",
+    "zarr.open_array",
+    "zarr.open_group",
+    "netCDF4.Dataset",
+    "tables.open_file",
 )
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 

@@ -32,12 +32,19 @@ _ARTIFACTS = (
     "imageio.v2.imsave", "imageio.v2.mimsave", "imageio.v3.imwrite", "skimage.io.imsave", "scipy.io.savemat",
     "scipy.io.wavfile.write", "soundfile.write", "torchaudio.save", "torchvision.io.write_png",
     "torchvision.io.write_jpeg", "torchvision.io.write_video", "joblib.dump", "safetensors.torch.save_file",
-    "safetensors.torch.save_model", "tifffile.imwrite", "tifffile.imsave", "skvideo.io.vwrite", "nibabel.save",
-    "SimpleITK.WriteImage",
+    "safetensors.torch.save_model", "torch.jit.save", "tifffile.imwrite", "tifffile.imsave", "nibabel.save",
+    "SimpleITK.WriteImage", "scipy.sparse.save_npz", "scipy.misc.imsave", "librosa.output.write_wav",
+    "omegaconf.OmegaConf.save", "faiss.write_index", "skvideo.io.vwrite",
 )  # fmt: skip
 _SAVING_METHODS = frozenset(
     {"savefig", "to_csv", "to_json", "to_pickle", "to_excel", "to_parquet", "write_text", "write_bytes",
-     "save_pretrained"}
+     "save_pretrained", "to_feather", "to_hdf", "tofile", "symlink_to", "write_html", "write_image"}
+)  # fmt: skip
+_OF_PATHS = frozenset({"touch", "unlink"})
+# Those whose path comes behind what they write.
+_PATH_SECOND = (
+    "torchvision.utils.save_image", "joblib.dump", "torch.jit.save", "nibabel.save", "SimpleITK.WriteImage",
+    "omegaconf.OmegaConf.save", "faiss.write_index", "safetensors.torch.save_file", "safetensors.torch.save_model",
 )  # fmt: skip
 # How the names of what makes images of PIL begin.
 _IMAGES = ("PIL.", "torchvision.transforms.functional.to_pil_image")
@@ -70,13 +77,17 @@ class OutputCalls:
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
-        return self._flow.is_call_of(call, file, _SAVES) and not self._fills_buffer(call, file)
+        is_of_path = any(
+            self._is_of_made(call, method, ("pathlib.",), file) for method in ("rename", "replace", "rmdir")
+        )
+        return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._fills_buffer(call, file)
 
     def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call writes a file that the program makes beside its training."""
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-        is_saved = (is_method and call.args and not known) or (
+        is_touched = isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_PATHS
+        is_saved = (((is_method and call.args) or is_touched) and not known) or (
             self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_image(call, file)
         )
         return bool(is_saved) and not self._fills_buffer(call, file)
@@ -115,7 +126,7 @@ class OutputCalls:
         is_of_path = isinstance(call.func, cst.Attribute) and call.func.attr.value in ("write_text", "write_bytes")
         if is_of_path and isinstance(call.func, cst.Attribute):
             return call.func.value
-        is_second = self._flow.is_call_of(call, file, ("torchvision.utils.save_image", "joblib.dump"))
+        is_second = self._flow.is_call_of(call, file, _PATH_SECOND)
         return call.args[1 if is_second and len(call.args) > 1 else 0].value
 
     def gathers_state(self, call: cst.Call, file: SourceFile) -> bool:

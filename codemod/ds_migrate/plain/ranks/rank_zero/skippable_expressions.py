@@ -29,7 +29,8 @@ _HARMLESS = frozenset(
      "_get_kwargs", "get_terminal_size", "median", "percentile", "cumsum", "state_dict", "deepcopy", "get_rng_state",
      "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
      "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
-     "format_tb", "format_stack", "exc_info"}
+     "format_tb", "format_stack", "exc_info", "DataFrame", "Series", "vstack", "hstack", "column_stack",
+     "joinpath", "with_suffix", "with_name"}
 )  # fmt: skip
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(

@@ -1,0 +1,102 @@
+"""Files that libraries write on every rank of a program, as no condition can be put around the calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, called_name, walk
+from ds_migrate.syntax.source import SourceFile
+
+_WRITERS = (
+    "cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer", "torch.onnx.export",
+    "zarr.save", "matplotlib.backends.backend_pdf.PdfPages",
+)  # fmt: skip
+# Databases, with the methods by which a program writes to one.
+_DATABASES = {
+    "lmdb.open": "put", "lmdb.Environment": "put", "sqlite3.connect": "commit", "shelve.open": "close",
+}  # fmt: skip
+_WRITES = re.compile(r"(save|export|write|dump)(_[a-z_]+)?")
+_NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines"})
+_PATH = re.compile(r"[./\\]")
+_DEPTH = 4
+
+
+class LibraryWriters:
+    """The calls of a program that write files on all ranks."""
+
+    def __init__(self, plan: ProgramPlan) -> None:
+        self._plan = plan
+        self._flow = plan.facts.flow
+        self._calls = OutputCalls(plan)
+
+    def notes(self, files: Sequence[SourceFile]) -> Iterator[Note]:
+        """Yield a note for each call in these files that no condition on the rank is around."""
+        own = {function.name.value for file in self._flow.files.values() for function in file.nodes(cst.FunctionDef)}
+        for file in files:
+            for call in file.nodes(cst.Call):
+                if self._opens(call, file):
+                    message = "every rank opens this file to write it, at the same time"
+                elif self._writes(call, file) or self._may_write(call, file, own):
+                    message = "every rank writes this file, at the same time"
+                else:
+                    continue
+                if self._runs_on_all(call, file):
+                    advice = "do so on rank 0 alone: if is_main_rank(): ..."
+                    yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
+
+    def _opens(self, call: cst.Call, file: SourceFile) -> bool:
+        if self._flow.is_call_of(call, file, _WRITERS):
+            return True
+        for name, method in _DATABASES.items():
+            if self._flow.is_call_of(call, file, (name,)):
+                return method in file.attributes_by_name and argument(call, None, "readonly") is None
+        return False
+
+    def _writes(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call is a known one that writes a file, and a statement."""
+        is_known = self._calls.is_artifact(call, file) or self._calls.saves(call, file)
+        return is_known and isinstance(file.parent(call), cst.Expr) and not self._calls.gathers_state(call, file)
+
+    def _may_write(self, call: cst.Call, file: SourceFile, own: set[str]) -> bool:
+        """Return whether a statement calls something unknown by a name that writes, and gives it a path."""
+        name = called_name(call).rpartition(".")[2]
+        if name in own | _NO_FILES or not _WRITES.fullmatch(name) or not isinstance(file.parent(call), cst.Expr):
+            return False
+        values = self._flow.values(call.func, file)
+        if self._calls.saves(call, file) or self._calls.is_artifact(call, file):  # a known one
+            return False
+        is_own = of_kind(values, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
+        return not is_own and any(self._is_path(arg.value, file) for arg in call.args)
+
+    def _is_path(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether an expression is the text of a path, as far as it is written in the program."""
+        texts = [part for part in walk(node) if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
+        values = [t.value if isinstance(t, cst.FormattedStringText) else str(t.evaluated_value) for t in texts]
+        is_text = isinstance(node, (cst.SimpleString, cst.FormattedString, cst.BinaryOperation, cst.ConcatenatedString))
+        is_made = isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in ("join", "Path", "joinpath")
+        if is_made or (is_text and any(map(_PATH.search, values))):
+            return True
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
+            return bool(texts)
+        assigned = self._flow.scopes(file).assigned(node) if isinstance(node, cst.Name) and depth else []
+        return any(self._is_path(value, file, depth - 1) for value in assigned)
+
+    def _runs_on_all(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether other ranks than 0 come to a node."""
+        if is_guarded(node, file) or is_idle(node, file, self._plan.facts):
+            return False
+        if any(file.edits.is_done(outer, FIRST) for outer in (node, *file.ancestors(node))):
+            return False
+        function = file.function(node)
+        callers = self._plan.facts.callers.of(function) if function is not None and depth else ()
+        return not callers or any(self._runs_on_all(call, home, depth - 1) for home, call in callers)
