@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 import subprocess
@@ -23,7 +24,7 @@ from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import module_outside, open_folders
 from ds_verify.plain.reference import RankGroup, average_gradients
-from ds_verify.plain.runs import PlainJob, _append, _share_files
+from ds_verify.plain.runs import PlainJob, _append, _share_files, saved_by_several
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
@@ -452,6 +453,15 @@ class TestResume:
         )  # fmt: skip
         _share_files(job)
         assert tmp_path.joinpath("run-rank1", "last.pt").read_text() == "run"
+
+
+def test_a_file_that_several_ranks_save_is_found(tmp_path: Path) -> None:
+    """A conversion whose torch.save() had lost its condition was the same."""
+    records = [tmp_path / f"run.rank{rank}.values" for rank in range(2)]
+    for rank, path in enumerate(records):
+        path.with_suffix(".json").write_text(json.dumps({"paths": [f"/run/own{rank}.pt", "/run/last.pt"]}))
+    assert saved_by_several(records) == "/run/last.pt"
+    assert saved_by_several(records[:1]) == ""
 
 
 def averaged(folder: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from ds_verify.plain.file_isolation import is_installed
 _OPTIONS = frozenset(
     {"--steps", "--ranks", "--tolerance", "--timeout", "--zero", "--against", "--original", "--device"}
 )
+_LOADS_OPTIMIZER = re.compile(rb"opt\w*(\[.*\])?\.load_state_dict\(|load_optimizer_state\(", re.IGNORECASE)
 DESCRIPTION = """\
 Train a script with a plain PyTorch loop and its conversion side by side, from the same seed, data and weights, and show
 whether they are the same. The script is not edited, and your files are not touched. Options stand before SCRIPT; what
@@ -77,6 +79,8 @@ def verify(options: argparse.Namespace, device: str) -> int:
             path = python_path_in(context)
             runs = ScriptRuns(sides, script, options.arguments, resume, settings, work, report, launcher, path, context)
             runs.notes += misplaced_options(options.arguments, options.script)
+            if not resume and _LOADS_OPTIMIZER.search(options.script.read_bytes()):
+                runs.notes.append("the script loads an optimizer's state: --resume-with 'ARGS' compares resuming, too")
             found.replaces_cuda, found.remarks = runs.replaces_cuda, runs.notes
             for trained in runs.rounds():
                 found.add(trained)

@@ -15,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -61,6 +63,7 @@ class Observer:
             end only one of its threads.
         record: what was observed. engines: DeepSpeed's, in the order of creation.
         saved: the step after which the script has written a checkpoint last. files: how often each was written.
+        paths: of these files, on this rank.
         has_engine_checkpoint: whether an engine wrote one, in a form that the other side has not.
     """
 
@@ -78,6 +81,7 @@ class Observer:
     done: int = 0
     saved: int = 0
     files: dict[tuple[str, int], int] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
     has_engine_checkpoint: bool = False
     _step: _Step = field(default_factory=_Step)
     _depth: int = 0
@@ -189,6 +193,8 @@ class Observer:
             if is_pickled_storage(obj):
                 return result
             self.saved = self.place
+            if isinstance(f, str | os.PathLike) and Path(f).is_file():
+                self.paths.add(str(Path(f).resolve()))
             if self.group.rank == 0:
                 self._add_saved(name_of(f), obj)
             return result

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,12 +117,20 @@ class ScriptRuns:
             converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
         if converted.failure is None and converted.figures and (name := _parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
-            converted.failure = Failure(converted.figures["steps"], text)
+            converted.failure = Failure(converted.figures["steps"] - 1, text)
+        if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2])):
+            text = f"RuntimeError: several ranks save {path}: let rank 0 alone save it"
+            converted.failure = Failure(converted.figures["steps"] - 1, text)
         self._align(first, control, converted)
         if ranks == 1:
             self.alone = first.figures
         self._note(first, ranks)
         return Round(ranks, first, control, converted, self.settings)
+
+    def _saved_twice(self, original: PlainJob, converted: PlainJob) -> str:
+        """Return the first file that several ranks of the conversion save, and none of the original's; else empty."""
+        before, after = (saved_by_several(self._runner.files(job)) for job in (original, converted))
+        return os.path.relpath(after, converted.context) if after and not before else ""
 
     def _align(self, original: TrainingRun, control: TrainingRun, converted: TrainingRun) -> None:
         """Leave out what the sides have not both: weights after other numbers of steps, files of engines."""
@@ -284,6 +295,14 @@ def _parted(training: TrainingRun, ranks: int) -> str:
             ):
                 return str(name)
     return ""
+
+
+def saved_by_several(records: Sequence[Path]) -> str:
+    """Return the first file that several ranks have saved, whose records these are; empty where there is none."""
+    files = [path.with_suffix(".json") for path in records]
+    figures = [json.loads(file.read_text()) for file in files if file.is_file()]
+    counts = Counter(path for one in figures for path in one["paths"])
+    return min((path for path, count in counts.items() if count > 1), default="")
 
 
 def _append(training: TrainingRun, part: TrainingRun) -> None:

@@ -358,6 +358,7 @@ def _figures(run: _Run) -> dict[str, Any]:
         "has_ended": run.has_ended,
         "evaluations": observer.evaluations.count,
         "files": len(observer.files),
+        "paths": sorted(observer.paths),
         "has_engine_checkpoint": observer.has_engine_checkpoint,
     }
 
