@@ -472,3 +472,31 @@ def test_copies_of_weights_begin_with_those_that_the_wrapper_gave_all_ranks(
     after = convert(tmp_path, HEADER + loop)
     assert ("    model = share_weights(model)\n" in after) is is_copied
     assert "DDP(" not in after
+
+
+SEVERAL_MAKERS = """
+def make(part):
+    return DataLoader(data, batch_size=4, shuffle=part == "train")
+
+
+def make_sorted(part):
+    return DataLoader(data, batch_size=4)
+
+
+def loaders(make_one):
+    return make_one("train"), make_one("val")
+
+
+train_loader, val_loader = loaders(make if len(data) > 8 else make_sorted)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in train_loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_a_name_that_has_one_of_several_loaders_is_divided_once(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + SEVERAL_MAKERS)
+    assert after.count("shard(") == 1 and "\ntrain_loader = shard(train_loader)\n" in after

@@ -449,3 +449,16 @@ def test_the_ranks_of_mpi_are_for_review(imported: str, count: int, tmp_path: Pa
     report = run(tmp_path, train=f"{imported}\n{HEADER}{use}{LOOP}")
     found = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_DISTRIBUTED]
     assert len(found) == count and all(message.startswith("to MPI, each process") for message in found)
+
+
+SPAWNED_IN_TEST = """
+def test_ranks():
+    mp.spawn(main_worker, args=(None,), nprocs=2)
+"""
+
+
+@pytest.mark.parametrize("name", ["test_ranks", "train"])
+def test_the_processes_of_a_test_are_started_by_it_as_before(name: str, tmp_path: Path) -> None:
+    worker = body(SPAWNED).partition("def main(")[0]
+    (result,) = run(tmp_path, **{name: worker + SPAWNED_IN_TEST}).files
+    assert (b"    mp.spawn(main_worker" in (result.after or b"")) is (name == "test_ranks")

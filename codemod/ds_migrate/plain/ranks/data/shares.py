@@ -116,7 +116,7 @@ def share_data(
         if are_mixed(node, file, plan.facts.flow)
         for v in loaders_of(node, file, plan.facts.flow)
     }
-    divided_whole = set[int]()
+    divided_whole, written = set[int](), set[tuple[int, str]]()
     for file, maker in makers:
         if items_ignore_index(maker, file, plan.facts.flow):
             message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
@@ -125,7 +125,9 @@ def share_data(
         is_shared = id(maker) in mixed or may_evaluate(maker, file, steps, plan.facts)
         names = names_of(maker, steps, plan.facts) if is_shared else []
         for one in names:
-            one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
+            if (id(one.statement), one.text) not in written:  # several calls may make the loader of a name
+                written.add((id(one.statement), one.text))
+                one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
             converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
             for note in lengths_before_share(maker, file, one, plan.facts) if is_of_one_process else ():
                 review(note)

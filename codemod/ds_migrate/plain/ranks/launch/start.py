@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.dead_branches import is_in_test
 from ds_migrate.plain.dataflow.calls.spawning import SPAWN, started
 from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
@@ -40,7 +41,8 @@ def start_ranks(
         fixed: those of them that other loops use as they are: ranks start behind these, which the result is about.
     """
     every = facts.flow.files.values()
-    spawns = [(f, call) for f in every for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
+    calls = [(f, call) for f in every for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
+    spawns = [(f, call) for f, call in calls if not is_in_test(call, f, facts.callers)]  # which no launcher starts
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
