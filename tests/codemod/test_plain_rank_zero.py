@@ -277,3 +277,52 @@ def test_a_record_to_a_run_that_the_program_does_not_start_is_for_review(
     report = run(tmp_path, train=f"{imports}{HEADER}{setup}{LOOP}{line}\n{line}\n")
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert found == ([f"every rank records to {tracker} here"] if tracker else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_reviewed"),
+    [("answer = input('Replace it? ')", True), ("if is_main_rank():\n    answer = input('Seen? ')", False),
+     ("def input(text): return text\nanswer = input('a')", False)],
+)  # fmt: skip
+def test_a_question_that_all_ranks_ask_is_for_review(line: str, is_reviewed: bool, tmp_path: Path) -> None:
+    text = f"from trial_runtime.plain import is_main_rank\n{HEADER}{line}\n{LOOP}"
+    found = [finding.message for _, finding in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert any("on the terminal" in message for message in found) is is_reviewed
+
+
+LISTED = """\
+import glob
+import os
+import cv2
+
+def prepare(out):
+    for name in ("a", "b"):
+        cv2.imwrite(os.path.join(out, name + ".png"), name)
+
+prepare("out")
+images = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("listing", "waits"),
+    [
+        ("glob.glob('out/*.png')", True),
+        ("os.listdir(out)", True),
+        ("os.listdir('other')", False),
+        ("glob.glob('out/*.jpg')", False),
+    ],
+)
+def test_ranks_wait_before_they_list_what_rank_0_writes(listing: str, waits: bool, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + LISTED.replace("{}", listing) + LOOP)
+    assert ("wait_for_all_ranks()\nimages = " in after) is waits
+
+
+def test_a_folder_that_ranks_list_too_early_is_for_review(tmp_path: Path) -> None:
+    method = (
+        "class Data:\n    def __init__(self, out):\n        cv2.imwrite(out + 'a.png', 0)\n"
+        "        self.names = os.listdir(out)\n        self.others = os.listdir(out)\n"
+    )
+    text = f"import os\nimport cv2\n{HEADER}{method}if os.environ['HOSTNAME'] == 'a':\n    Data('a')\n{LOOP}"
+    found = [finding.message for _, finding in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert found.count("a rank may list this folder before rank 0 has written its files") == 1

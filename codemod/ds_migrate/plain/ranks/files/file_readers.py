@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -11,11 +12,13 @@ from ds_migrate.plain.dataflow.calls.callers import are_exclusive
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import FileNames
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
+from ds_migrate.plain.ranks.files.numbered_folders import LISTS
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import called_name, dotted, dotted_names
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _READS = (
@@ -26,6 +29,8 @@ _READS = (
 )  # fmt: skip
 _READING_METHODS = frozenset({"read_text", "read_bytes"})
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
+_PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
+_OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
 Read = tuple[SourceFile, cst.Call]
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
 
@@ -51,6 +56,11 @@ class FileReaders:
             for file in files for call in file.nodes(cst.Call)
             if (path := self._path_read(call, file)) is not None and not is_guarded(call, file)
         ]  # fmt: skip
+        self._lists = [
+            (file, call)
+            for file in files for call in file.nodes(cst.Call)
+            if called_name(call) in LISTS and not is_guarded(call, file)
+        ]  # fmt: skip
         self._waits: dict[int, SourceFile] = {}
 
     def of(self, write: cst.Call, path: cst.BaseExpression, file: SourceFile) -> list[Read]:
@@ -61,6 +71,25 @@ class FileReaders:
             for other, read, known in self._reads
             if known & names and read is not write and self._may_follow((other, read), (file, write))
         ]
+
+    def lists_of(self, write: Write) -> list[Read]:
+        """Return the calls of the same file that may list a folder with what another call has written, behind it."""
+        home, path = write[0], write[2]
+        names, parts = self._names_written(write), dotted_names(path) - _OF_ANY_PATH
+        return [
+            (file, found)
+            for file, found in self._lists
+            if file is home and self._lists_some(found, names, parts) and self._may_follow((file, found), write[:2])
+        ]
+
+    def _lists_some(self, call: cst.Call, names: frozenset[str], parts: set[str]) -> bool:
+        """Return whether a call lists files with one of these endings, or those in a folder of the same name."""
+        owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
+        folders = [call.args[0].value] if call.args else owner
+        patterns = [text for folder in folders for text in _PATTERN.findall(expression_text(folder))]
+        if patterns:
+            return any(name.endswith(ending) for name in names for ending in patterns)
+        return any(parts & dotted_names(folder) for folder in folders)
 
     def is_read(self, write: Write) -> bool:
         """Return whether a call may read what another one writes, before or after."""

@@ -20,7 +20,7 @@ from ds_migrate.syntax.nodes import called_name, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 Found = tuple[SourceFile, cst.CSTNode]
-_LISTS = frozenset({"listdir", "scandir", "glob", "iglob", "iterdir", "rglob"})
+LISTS = frozenset({"listdir", "scandir", "glob", "iglob", "iterdir", "rglob"})
 
 
 def share_names_not_taken(
@@ -78,7 +78,7 @@ def _listings(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, dept
     """Yield the calls that list a folder for a text: directly, through variables, or in functions that return it."""
     flow = facts.flow
     for part in walk(node):
-        if isinstance(part, cst.Call) and called_name(part) in _LISTS:
+        if isinstance(part, cst.Call) and called_name(part) in LISTS:
             yield file, part
         if isinstance(part, cst.Name) and depth:
             for value in file.values_of({part.value}, flow.scopes(file).owner(part.value, part)):

@@ -1,4 +1,4 @@
-"""Commands of the shell that every rank of a program would run."""
+"""Commands of the shell that every rank of a program would run, and questions that each would ask on the terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 RUNS = (
@@ -17,13 +18,28 @@ RUNS = (
     "subprocess.getoutput", "subprocess.getstatusoutput",
 )  # fmt: skip
 
+_ASKS = ("getpass.getpass", "click.confirm", "click.prompt")
+
 
 def commands_of_all_ranks(files: Sequence[SourceFile], flow: Flow) -> Iterator[Note]:
-    """Yield the commands whose result a program does not use: they may write what another rank writes too."""
+    """Yield the questions on the terminal, and the commands whose result a program does not use.
+
+    Such a command may write what another rank writes too.
+    """
     for file in files:
         for call in file.nodes(cst.Call):
+            if _asks(call, file, flow) and not is_guarded(call, file):
+                message = "every rank waits for an answer on the terminal, and each line is read by one of them"
+                yield Note(Code.PLAIN_RANK_ZERO, file, call, message, "give the answer by an argument of the script")
             is_statement = isinstance(file.parent(call), cst.Expr)
             if is_statement and flow.is_call_of(call, file, RUNS) and not is_guarded(call, file):
                 message = "every rank runs this command, at the same time"
                 advice = "run it on rank 0 alone (if is_main_rank(): ...), and call wait_for_all_ranks() behind it"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
+
+
+def _asks(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call waits for an answer on the terminal; other objects are called input, too."""
+    is_text = not call.args or isinstance(call.args[0].value, cst.BaseString)
+    is_input = dotted(call.func) == "input" and is_text and not flow.values(call.func, file)
+    return is_input or flow.is_call_of(call, file, _ASKS)

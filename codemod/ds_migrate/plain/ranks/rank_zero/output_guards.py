@@ -78,6 +78,7 @@ class OutputGuards:
     def wait_for_written(self, readers: FileReaders) -> list[Note]:
         """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
         notes: list[Note] = []
+        listing = set[int]()
         for file, call, path in self.written():
             if any(file.edits.is_done(outer, FIRST) for outer in file.ancestors(call)):
                 continue  # the others come when it is written
@@ -89,6 +90,14 @@ class OutputGuards:
                 else:
                     message = "a rank may read this file before rank 0 has written it"
                     advice = "let all ranks wait before they read it: wait_for_all_ranks()"
+                    notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
+            for read in readers.lists_of((file, call, path)) if is_guarded(call, file) else ():
+                if readers.can_wait(read):
+                    readers.wait(read)
+                elif (function := id(read[0].function(read[1]) or read[0])) not in listing:
+                    listing.add(function)
+                    message = "a rank may list this folder before rank 0 has written its files"
+                    advice = "let all ranks wait before they list it: wait_for_all_ranks()"
                     notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
         return notes
 
