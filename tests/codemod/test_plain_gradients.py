@@ -700,3 +700,38 @@ def test_a_trainer_clips_just_what_each_of_its_optimizers_holds(tmp_path: Path) 
 )
 def test_a_trainer_that_may_clip_something_else_is_refused(old: str, new: str, tmp_path: Path) -> None:
     assert [code for code, _ in blocked(tmp_path, body(KEPT_TOGETHER).replace(old, new))] == [Code.PLAIN_CLIPPING]
+
+
+LOGGERS = """
+    loggers = {}
+
+
+    class Logger:
+        def log_grads(self, model):
+            print([p.grad.norm().item() for p in model.parameters()])
+
+
+    def init(names):
+        for name in names:
+            loggers[name] = Logger()
+
+
+    def log_grads(model, name="train"):
+        loggers[name].log_grads(model)
+
+
+    init(["train", "val"])
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+        F.mse_loss(model(x), y).backward()
+        if i % 2:
+            log_grads(model)
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+
+
+def test_an_object_in_a_dict_by_a_variable_key_reads_averaged_gradients(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LOGGERS))
+    assert "        engine.allreduce_gradients()\n        log_grads(model)\n" in after

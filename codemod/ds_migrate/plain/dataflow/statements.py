@@ -23,6 +23,7 @@ _KEPT_BY_NAME = (
     Kind.SCHEDULE,
     Kind.CLASS,
     Kind.FUNCTION,
+    Kind.INSTANCE,
     Kind.MODULE,
     Kind.OPTIMIZER,
 )  # in an item whose key is a variable
