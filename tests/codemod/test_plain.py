@@ -687,7 +687,7 @@ def test_a_scaler_of_a_branch_is_the_engines_in_that_branch(tmp_path: Path, is_b
     assert "if args.amp:\n" in after and "    use_scaler(engine, scaler)\n" in after
 
 
-@pytest.mark.parametrize("written", ["torch.optim.Optimizer", "torch.optim.SGD | None"])
+@pytest.mark.parametrize("written", ["torch.optim.Optimizer", "torch.optim.SGD | None", "torch.optim"])
 def test_the_annotation_of_a_parameter_names_the_engine_that_it_takes(written: str, tmp_path: Path) -> None:
     text = f"""
     def train(model, loader, optimizer: {written}) -> None:

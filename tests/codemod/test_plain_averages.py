@@ -322,6 +322,15 @@ def test_a_loss_that_is_a_sum_over_a_batch_is_for_review(loss: str, is_reviewed:
 
 
 CONTRASTIVE = """
+    class Cosine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.of = nn.CosineSimilarity(dim=-1)
+
+        def forward(self, one, other):
+            return self.of(one, other) / 0.1
+
+
     def contrast(one, other):
         one, other = F.normalize(one), F.normalize(other)
         ALIKE
@@ -360,6 +369,9 @@ CONTRASTIVE = """
         ),
         ("later = []\n    later.append(one.mm(other.t()))\n    alike = torch.stack(later)", True),
         ("alike = one * (torch.arange(4)[None, :] < y[:, None])", False),
+        ("alike = Cosine()(one.unsqueeze(1), other.unsqueeze(0))", True),
+        ("alike = ((one[:, None] - other[None]) ** 2).sum(-1)", True),
+        ("alike = one.unsqueeze(1) * other.unsqueeze(1)", False),
         ("alike = one - other", False),
         ("alike = one @ model.fc.weight.T", False),
         ("alike = F.cosine_similarity(one, other)", False),
@@ -393,6 +405,34 @@ COMPARING = """
         loss.backward()
         optimizer.step()
     """
+
+
+@pytest.mark.parametrize(("reduction", "is_reviewed"), [("", True), (", reduction='token_mean'", False)])
+def test_the_loss_of_a_crf_is_a_sum_unless_it_is_given_a_reduction(
+    reduction: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = f"""
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+            self.crf = CRF(1, batch_first=True)
+
+        def forward(self, x, y):
+            return -self.crf(self.net(x), y{reduction})
+
+
+    model = Tagger()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        loss = model(x, y)
+        loss.backward()
+        optimizer.step()
+    """
+    report = run(tmp_path, train="from torchcrf import CRF\n" + body(text))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("sum over a batch" in message for message in found) is is_reviewed
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def _annotate(param: cst.Param, file: SourceFile) -> None:
     given = param.annotation.annotation if param.annotation is not None else None
     named = file.nodes(cst.Name, cst.Attribute, below=given) if given is not None else []
     for node in named:
-        if (file.names.qualified(node) or "").startswith("torch.optim."):
+        name = file.names.qualified(node) or ""
+        is_module = name == "torch.optim" and not isinstance(file.parent(node), cst.Attribute)  # optimizer: optim
+        if is_module or name.startswith("torch.optim."):
             file.replace(node, f"{file.imports.module('deepspeed')}.DeepSpeedEngine")
 
 

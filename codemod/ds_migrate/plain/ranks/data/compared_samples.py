@@ -81,10 +81,12 @@ class _Pairs:
             return [node.left, node.right]
         if not isinstance(node, cst.Call):
             return []
-        is_measure = called_name(node) in _DISTANCES or self._is_made_measure(node, file)
-        if not is_measure and called_name(node) not in _PRODUCTS | _ORDERS:
-            return []
         given = [arg.value for arg in node.args if arg.keyword is None and number(arg.value) is None]
+        is_measure = called_name(node) in _DISTANCES or self._is_made_measure(node, file)
+        if (
+            not is_measure and called_name(node) not in _PRODUCTS | _ORDERS
+        ):  # similarity(x.unsqueeze(1), y.unsqueeze(0))
+            return given if len(given) == 2 and {self._spread(side, file) for side in given} == {0, 1} else []
         owner = [node.func.value] if isinstance(node.func, cst.Attribute) and len(given) == 1 else []
         return [*owner, *given] if called_name(node) in _PRODUCTS else [*owner, *given][:2]
 

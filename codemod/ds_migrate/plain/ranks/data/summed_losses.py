@@ -17,6 +17,8 @@ from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, t
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
+_REDUCTIONS = ("reduction", "size_average", "reduce", "length_average")
+_SUMS = frozenset({"torchcrf.CRF", "warpctc_pytorch.CTCLoss"})  # unless they are given another reduction
 _KEEPS = frozenset({"sum", "squeeze", "float", "double", "to", "clone", "view", "reshape", "scale"})
 _Found = tuple[SourceFile, cst.Call]
 
@@ -61,8 +63,10 @@ class _SummedLosses:
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[_Found]:
         values = self._flow.values(call.func, file)
-        makers = (self._flow.node(value) for value in of_kind(values, Kind.OBJECT, Kind.MODULE))
-        is_sum = _is_sum(call) or any(isinstance(maker, cst.Call) and _is_sum(maker) for maker in makers)
+        made = of_kind(values, Kind.OBJECT, Kind.MODULE)
+        makers = [call, *(maker for value in made if isinstance(maker := self._flow.node(value), cst.Call))]
+        is_reduced = any(argument(maker, None, name) is not None for maker in makers for name in _REDUCTIONS)
+        is_sum = any(map(_is_sum, makers)) or (not is_reduced and any(value.name in _SUMS for value in made))
         if is_sum or (self._sums.holds(call, file) and not _is_by_choice(call, file)):
             yield file, call
             return
