@@ -8,7 +8,7 @@ import examples
 import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.pipeline import migrate
-from plain_loops import HEADER, PLAIN, run
+from plain_loops import HEADER, LOOP, PLAIN, run
 
 MODEL = (
     HEADER
@@ -206,3 +206,10 @@ def test_modules_of_a_folder_on_the_search_path_are_found(
         (tmp_path / name).write_text(text)
     report = migrate(discover([str(tmp_path)]), PLAIN)
     assert {str(file.path.relative_to(tmp_path)) for file in report.files if file.to_write} == {script, learner}
+
+
+def test_a_module_that_a_star_import_gives_is_imported_no_second_time(tmp_path: Path) -> None:
+    lines = 'with open(os.path.join("out", "log.txt"), "w") as file:\n    file.write("done")\n'
+    report = run(tmp_path, utils="import os\n", train=f"from utils import *\n{HEADER}{LOOP}{lines}")
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}["train.py"]
+    assert "is_main_rank() else os.devnull" in after and "import os" not in after

@@ -18,6 +18,7 @@ from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
+from ds_migrate.plain.edits.star_imports import use_star_imports
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
 from ds_migrate.plain.ranks.agreement.environments import unseeded_environments
@@ -86,6 +87,7 @@ class Editor:
         self.guarded: list[SourceFile] = []  # those in which nothing but output changes, with no wait for it
 
     def apply(self) -> None:
+        use_star_imports(self.flow)
         EngineWriter(self.plan, self._runtime, self._converted).write()
         follow_engines(self.plan, self._converted)
         write_calls(self.plan, self._runtime, self._converted)
