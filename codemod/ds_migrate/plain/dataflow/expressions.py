@@ -42,7 +42,7 @@ class Expressions:
     """Expressions of a program.
 
     Attributes:
-        has_settled: whether variables hold all that they may, so that each expression needs to be evaluated once.
+        has_settled: whether variables hold all that they may, so that each answer is final.
         registries: of the program, once its names are bound.
     """
 
@@ -55,26 +55,24 @@ class Expressions:
         self.items = ContainerItems(variables, self.copies, self._names)
         self.factories = Factories(variables)
         self.has_settled = False
-        self._known: dict[tuple[int, int], tuple[cst.CSTNode, Values]] = {}  # with the nodes, which keeps their ids
         self.registries: Registries | None = None
         self._open: set[Factory | int] = set()  # factories and functions that are looked into, and may call themselves
         self._scopes = scopes
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""
-        if not self.has_settled:
-            return self._evaluate(node, file)
-        key = id(node), id(file)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = node, self._evaluate(node, file)
-        return known[1]
-
-    def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
         if type(node) is cst.Name:  # as in dotted()
             return self.variables.held(self._scopes[id(file)].variable(node.value, node))
+        if self._open and not self.has_settled:  # an answer without what is looked into is not kept
+            return self._evaluate(node, file)
+        question = "values", id(node), id(file)
+        _, found = self.variables.derived(question, lambda: (node, self._evaluate(node, file)))  # the node keeps its id
+        return found
+
+    def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
         if type(node) is cst.Attribute:
-            return frozenset(v for base in self.values(node.value, file) for v in self._member(base, node.attr.value))
+            bases, name = self.values(node.value, file), node.attr.value
+            return NOTHING.union(*[self._member(base, name) for base in bases])
         if type(node) is cst.Call:
             if is_mapping_call(node) and not of_kind(self.values(node.func, file), Kind.FUNCTION, Kind.CLASS):
                 return frozenset({self.variables.make(Kind.MAPPING, node, file)})

@@ -14,7 +14,7 @@ from ds_migrate.plain.dataflow.containers.mappings import keyword_items
 from ds_migrate.plain.dataflow.containers.records import fields_set_by
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, attribute_owner, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _Given = Iterator[tuple[Variable, Values]]
@@ -69,8 +69,7 @@ class Statements:
     def _looped(self, node: cst.For | cst.CompFor, file: SourceFile) -> _Given:
         for target, container in taken_from(node.target, node.iter):
             values = self._expressions.values(container, file)
-            items = {v for value in values for v in self._expressions.items.all_of(value)}
-            yield from self._into(target, frozenset(items), file)
+            yield from self._into(target, self._expressions.items.all_in(values), file)
 
     def _entered(self, node: cst.WithItem, file: SourceFile) -> _Given:
         if node.asname is not None:
@@ -108,13 +107,12 @@ class Statements:
             return
         given = self._expressions.values(call.args[-1].value, file)
         if method in ("extend", "update"):
-            given = frozenset(v for value in given for v in self._expressions.items.all_of(value))
+            given = self._expressions.items.all_in(given)
         yield from self._kept(given, call.func.value, call, file)
 
     def _added(self, node: cst.AugAssign, file: SourceFile) -> _Given:
         given = self._expressions.values(node.value, file)
-        items = frozenset(v for value in given for v in self._expressions.items.all_of(value))
-        yield from self._kept(items, node.target, node, file)
+        yield from self._kept(self._expressions.items.all_in(given), node.target, node, file)
 
     def _kept(self, given: Values, container: cst.BaseExpression, node: cst.CSTNode, file: SourceFile) -> _Given:
         if kept := of_kind(given, *_KEPT_BY_NAME):
@@ -152,8 +150,8 @@ class Statements:
         elif isinstance(target, (cst.Tuple, cst.List)):
             sequences = of_kind(values, Kind.SEQUENCE)
             for index, element in enumerate(target.elements):
-                held = {v for s in sequences for v in self._expressions.items.named(s, f"[{index}]")}
-                yield from self._into(element.value, frozenset(held), file)
+                held = [self._expressions.items.named(each, f"[{index}]") for each in sequences]
+                yield from self._into(element.value, NOTHING.union(*held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
             part = target.slice[0].slice
             containers = of_kind(self._expressions.values(target.value, file), Kind.MAPPING, Kind.SEQUENCE)
@@ -183,4 +181,4 @@ class Statements:
                 yield (id(node), f"[{index}]"), self._expressions.values(element.value, file)
             else:
                 values = self._expressions.values(element.value, file)
-                yield (id(node), "[]"), frozenset(v for each in values for v in self._expressions.items.all_of(each))
+                yield (id(node), "[]"), self._expressions.items.all_in(values)

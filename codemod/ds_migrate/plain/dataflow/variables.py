@@ -11,9 +11,10 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Varia
 from ds_migrate.syntax.source import SourceFile
 
 _MOST_PARTS = 100  # that one variable holds: two assignments in a loop double them in each round
+_MOST_AT_ONCE = 300  # values that pass on parts: what lists of lists of unknown objects hold has thousands
 
 _T = TypeVar("_T")
-_Question = tuple[str, int] | tuple[str, int, str]  # its name, and what it is about
+_Question = tuple[str, int] | tuple[str, int, str | int]  # its name, and what it is about
 _Read = Variable | int | _Question  # an int: the names of the variables of an owner
 _Reader = int | _Question
 
@@ -65,6 +66,8 @@ class Variables:
         known = self._held.get(variable, NOTHING)
         if len(known) >= _MOST_PARTS:
             values -= of_kind(values, Kind.PART, Kind.EXTERNAL)
+        elif len(values) > _MOST_AT_ONCE:
+            values -= of_kind(values, Kind.PART)
         if not values <= known:
             self._held[variable] = known | values
             self.has_changed = True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.copies import Copies
 from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, deeper
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, deeper
 from ds_migrate.plain.dataflow.variables import Variables
 
 _APPENDED = "[append"
@@ -24,8 +26,15 @@ class ContainerItems:
         """Return everything that a sequence or mapping, or the namespace of a file, may hold."""
         if value.kind is Kind.FILE:
             return self._names.defined_in(value, None)
+        return self._variables.derived(("items", value.key), lambda: self._find_all(value))
+
+    def all_in(self, containers: Iterable[Value]) -> Values:
+        """Return everything that some sequences or mappings may hold."""
+        return NOTHING.union(*map(self.all_of, containers))
+
+    def _find_all(self, value: Value) -> Values:
         names = [name for name in self._variables.names(value.key) if name[:1] == "["]
-        held = frozenset(v for name in names for v in self._variables.held((value.key, name)))
+        held = NOTHING.union(*[self._variables.held((value.key, name)) for name in names])
         origin = self._copies.origin(value)
         if origin is None:
             return held
