@@ -32,6 +32,7 @@ _RUNS = rb"(?:\w*Trainer|Accelerator|Fabric|LightningCLI|\w*[Ll]earner|Engine|cr
 _FRAMEWORK_RUN = re.compile(  # imported from a framework, or an attribute: a script may define a Trainer itself
     rb"from\s+%s[\w.]*\s+import\s*(?:\*|(?:\([^)]*?|[^\n(]*?)\b%s\b)|\b\w+\.%s\s*\(" % (_FRAMEWORKS, _RUNS, _RUNS)
 )
+_TRAINING = (b"rain", b"earner", b"accelerate", b"lightning")  # one at least is in a script that a framework trains
 LIBRARY_SCALER = re.compile(rb"\bfrom\s+timm\.utils[\w.]*\s+import\s*(?:\([^)]*?|[^\n(]*?)\bNativeScaler\b")
 _STEP = re.compile(rb"\.\s*step\s*\(")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -69,7 +70,9 @@ def may_hold_loop(data: bytes) -> bool:
 
 def may_pass_backward(data: bytes) -> bool:
     """Return whether a file can hold the backward pass of a loop, whose optimizer another file may step."""
-    return ((b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None) or _has_library_scaler(data)
+    if b"backward" in data and (b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None:
+        return True
+    return _has_library_scaler(data)
 
 
 def may_step(data: bytes) -> bool:
@@ -84,8 +87,9 @@ def _has_library_scaler(data: bytes) -> bool:
 
 def may_run_framework(data: bytes) -> bool:
     """Return whether a file can hand its training to a framework."""
-    if not any(name in data for name in _FRAMEWORK_NAMES):  # searches alone take four times as long
-        return False
+    for names in (_TRAINING, _FRAMEWORK_NAMES):  # the expressions alone take far longer
+        if not any(name in data for name in names):
+            return False
     return _FRAMEWORK_RUN.search(data) is not None and _FRAMEWORK.search(data) is not None
 
 
