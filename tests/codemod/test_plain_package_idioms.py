@@ -228,3 +228,25 @@ def test_the_number_of_parameters_and_the_time_are_printed_by_rank_0(tmp_path: P
     lines = "print(sum(p.numel() for p in model.parameters()))\nprint(time.strftime('%H', time.gmtime(0)))\n"
     after = convert(tmp_path, "import time\n" + HEADER + LOOP + lines)
     assert "if is_main_rank():\n" + textwrap.indent(lines, "    ") in after
+
+
+@pytest.mark.parametrize(
+    ("library", "made", "size"),
+    [
+        ("torch_geometric.loader.NeighborLoader", "NeighborLoader(data, [25, 10], batch_size=4, shuffle=True)", "4"),
+        ("torch_geometric.loader.NeighborLoader", "NeighborLoader(data, [25, 10], **options)", "loader.batch_size"),
+        ("dgl.dataloading.DataLoader", "DataLoader(data, [0, 1], sampler, batch_size=4)", "4"),
+        ("monai.data.DataLoader", "DataLoader(data, 2, batch_size=4)", "4"),
+        ("torch_geometric.loader.DataLoader", "DataLoader(data, 4)", "4"),
+    ],
+)
+def test_the_loaders_of_a_library_are_divided_and_take_their_arguments_in_another_order(
+    library: str, made: str, size: str, tmp_path: Path
+) -> None:
+    package, _, name = library.rpartition(".")
+    loop = LOOP.replace("DataLoader(data, batch_size=4, shuffle=True)", made)
+    report = run(tmp_path, train=f"{HEADER}from {package} import {name}\n\noptions, sampler = {{}}, None\n{loop}")
+    (file,) = report.files
+    text = (file.after or b"").decode()
+    assert f"loader = shard({made})" in text
+    assert f'"train_micro_batch_size_per_gpu": {size},' in text

@@ -51,6 +51,13 @@ _NOT_TORCH = frozenset({
 })  # fmt: skip
 
 _CLIPS = re.compile(r"\w*clip_?grad\w*|(get_)?(total_)?grad(ient)?_norm_?", re.IGNORECASE)
+# Classes of torch's DataLoader, of PyTorch Geometric.
+_LOADERS = frozenset(
+    f"torch_geometric.{package}.{name}"
+    for package in ("loader", "data")
+    for name in ("ClusterLoader", "DenseDataLoader", "HGTLoader", "LinkNeighborLoader", "NeighborLoader",
+                 "NeighborSampler", "RandomNodeLoader")
+)  # fmt: skip
 _OPTIMIZER = re.compile(
     r"(Adam\w*|\w*SGD\w*|RMSprop\w*|Ada\w+|[RN]Adam|ASGD|Rprop|LBFGS|LARS|LARC|Lamb|LAMB|Lion|Ranger\w*|SAM|ESAM|"
     r"Lookahead|\w*[Oo]ptimizer\w*|\?)"
@@ -91,6 +98,6 @@ def kind_made_by(name: str) -> Kind:
         return Kind.OPTIMIZER
     if last.lower() in OPTIMIZER_FACTORIES or last in ("AdamW", "FusedAdam", "FusedSGD"):
         return Kind.OPTIMIZER
-    if last == "DataLoader":
+    if last == "DataLoader" or name in _LOADERS:
         return Kind.LOADER
     return Kind.OBJECT

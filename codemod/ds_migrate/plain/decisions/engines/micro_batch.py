@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import training_loaders
 from ds_migrate.plain.recognition.creation.module_names import visible_name
@@ -14,6 +14,7 @@ from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
+_SECOND = ("torch.", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader")
 _BATCH_SAMPLERS = frozenset({"torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"})
 
 
@@ -24,8 +25,9 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
     steps = steps or [s for s, _ in plan.steps if s.optimizers & site.optimizers]
     for file, maker in training_loaders(steps, facts):
         made = facts.flow.construction(maker, file)
-        position = None if _is_of_program(maker, file, facts.flow) else 1
-        sampler, size = argument(made, None, "batch_sampler"), argument(made, position, "batch_size")
+        sampler, size = argument(made, None, "batch_sampler"), argument(made, None, "batch_size")
+        if size is None and _is_of_torch(maker, file, facts.flow):
+            size = argument(made, 1, "batch_size")
         is_sampled = sampler is not None and dotted(sampler.value) != "None"
         if sampler is not None and is_sampled:
             size = _sampler_size(sampler.value, file, facts.flow)
@@ -43,10 +45,10 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
     return "1"
 
 
-def _is_of_program(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a loader's class is one of the program, which may take its arguments in another order."""
+def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's class takes the batch size second: others, as DGL's, have another order."""
     callees = flow.values(maker.func, file) | flow.chosen_by(maker, file)
-    return bool(of_kind(callees, Kind.CLASS))
+    return bool(callees) and all(v.kind is Kind.EXTERNAL and v.name.startswith(_SECOND) for v in callees)
 
 
 def _sampler_size(sampler: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Arg | None:
