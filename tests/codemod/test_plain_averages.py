@@ -277,6 +277,18 @@ SUMMED = """
         return F.mse_loss(x, y, size_average=False) + prior
 
 
+    class Relative:
+        def __init__(self, size_average=True):
+            self.size_average = size_average
+
+        def rel(self, x, y):
+            norms = torch.norm(x - y, 2, 1)
+            return torch.mean(norms) if self.size_average else torch.sum(norms)
+
+        def __call__(self, x, y):
+            return self.rel(x, y)
+
+
     whole = Reconstruction()
     summed = nn.MSELoss(reduction="sum")
     loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -297,6 +309,8 @@ SUMMED = """
         ("loss = F.mse_loss(model(x), y, reduction='sum').float() * 0.5", True),
         ("loss = reconstruction(model(x), y)", True),
         ("loss, mean = whole(model(x), y)", True),
+        ("loss = Relative(size_average=False)(model(x), y)", True),
+        ("loss = Relative()(model(x), y)", False),
         ("mean, loss = whole(model(x), y)", False),
         ("loss = summed(model(x), y) / len(x)", False),
         ("loss = summed(model(x), y)\n    loss /= len(x)", False),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 _OBJECTS = (Kind.INSTANCE, Kind.MODULE)
@@ -18,7 +18,9 @@ def returned_values(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tu
     called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD, *_OBJECTS)
     for value in flow.in_order(called):
         owner = value.key if value.kind is Kind.INSTANCE else value.of
-        method = flow.classes.method(owner, "forward") if value.kind in _OBJECTS and owner else value
+        method: Value | None = value
+        if value.kind in _OBJECTS and owner:
+            method = flow.classes.method(owner, "forward") or flow.classes.method(owner, "__call__")
         function = flow.node(method) if method is not None else None
         home = flow.file(method) if method is not None else file
         if isinstance(function, cst.FunctionDef):

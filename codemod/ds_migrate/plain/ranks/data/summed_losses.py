@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.returned_values import returned_values
 from ds_migrate.plain.ranks.data.sample_sums import SampleSums
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -25,7 +26,7 @@ _Found = tuple[SourceFile, cst.Call]
 
 def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
     """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
-    losses = _SummedLosses(plan.facts.flow, values)
+    losses = _SummedLosses(plan.facts.flow, plan.facts.callers, values)
     found = [one for backward in plan.fed for one in losses.within(backward.loss, backward.file)]
     for file, call in {id(call): (file, call) for file, call in found}.values():
         message = (
@@ -36,8 +37,9 @@ def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
 
 
 class _SummedLosses:
-    def __init__(self, flow: Flow, values: RankValues) -> None:
+    def __init__(self, flow: Flow, callers: Callers, values: RankValues) -> None:
         self._flow = flow
+        self._callers = callers
         self._sums = SampleSums(flow, values)
 
     def within(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Iterator[_Found]:
@@ -64,18 +66,28 @@ class _SummedLosses:
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[_Found]:
         values = self._flow.values(call.func, file)
         made = of_kind(values, Kind.OBJECT, Kind.MODULE)
+        initializers = [self._initializer(value) for value in of_kind(values, Kind.INSTANCE)]
         makers = [call, *(maker for value in made if isinstance(maker := self._flow.node(value), cst.Call))]
+        makers += [maker for init in initializers if init is not None for _, maker in self._callers.of(init)]
         is_reduced = any(argument(maker, None, name) is not None for maker in makers for name in _REDUCTIONS)
         is_sum = any(map(_is_sum, makers)) or (not is_reduced and any(value.name in _SUMS for value in made))
         if is_sum or (self._sums.holds(call, file) and not _is_by_choice(call, file)):
             yield file, call
             return
+        options = {p.name.value for init in initializers if init is not None for p in parameters(init)}
+        if options.intersection(_REDUCTIONS):
+            return  # its default is a mean
         for home, value in returned_values(call, file, self._flow):
             yield from self.within(value, home, depth)
         if called_name(call) in _KEEPS:
             owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
             for part in (*owner, *(arg.value for arg in call.args)):
                 yield from self.within(part, file, depth)
+
+    def _initializer(self, value: Value) -> cst.FunctionDef | None:
+        method = self._flow.classes.method(value.key, "__init__")
+        function = self._flow.node(method) if method is not None else None
+        return function if isinstance(function, cst.FunctionDef) else None
 
     def _of_name(self, name: cst.Name, file: SourceFile, depth: int) -> Iterator[_Found]:
         scopes = self._flow.scopes(file)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
+from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
@@ -50,7 +51,8 @@ def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts
     function = file.function(maker)
     if function is not None and any(_is_for_each(caller, call) for caller, call in facts.callers.of(function)):
         return True
-    if not (facts.callers.may_run_often(file, maker) or _serves_several(maker, file, steps, facts)):
+    is_several = is_repeated(file, maker) or (function is not None and facts.callers.has_several(function))
+    if not (is_several or _serves_several(maker, file, steps, facts)):
         return False
     loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
     near = [step for step in steps if step.file is file and step.function is file.function(maker)]
