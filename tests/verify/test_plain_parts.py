@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import pickle
@@ -23,6 +24,7 @@ from ds_verify.plain.cli import misplaced_options, python_path_in
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import module_outside, open_folders
+from ds_verify.plain.printed_lines import printed_lines, printed_otherwise
 from ds_verify.plain.reference import RankGroup, average_gradients
 from ds_verify.plain.runs import PlainJob, _append, _share_files, saved_by_several
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
@@ -453,6 +455,22 @@ class TestResume:
         )  # fmt: skip
         _share_files(job)
         assert tmp_path.joinpath("run-rank1", "last.pt").read_text() == "run"
+
+
+def test_a_printed_mean_that_is_another_one_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    with printed_lines(lines):
+        print("epoch", 1, "loss 0.5000", sep=" ")
+        print("to a file", file=io.StringIO())
+        print("2.31 s\n")
+    assert lines == ["epoch 1 loss 0.5000", "2.31 s"] and capsys.readouterr().out.startswith("epoch 1")
+    again, longer = ["epoch 1 loss 0.5001", "2.48 s"], ["epoch 1 loss 0.5000", "9.99 s"]
+    assert not printed_otherwise(lines, again, longer)
+    halved = printed_otherwise(lines, again, ["epoch 1 loss 0.2500", "2.31 s"])
+    assert halved == "'epoch 1 loss 0.5000' became 'epoch 1 loss 0.2500'"
+    assert printed_otherwise(lines, again, ["2.31 s"]) == "'epoch 1 loss 0.5000' became '2.31 s'"
+    assert printed_otherwise(lines, again, lines[:1]) == "2 lines became 1"
+    assert not printed_otherwise(lines, ["seed 7"], ["seed 8"])
 
 
 def test_a_file_that_several_ranks_save_is_found(tmp_path: Path) -> None:

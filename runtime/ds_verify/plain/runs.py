@@ -16,6 +16,7 @@ from ds_verify.compare import gap_between
 from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launcher
+from ds_verify.plain.printed_lines import printed_otherwise
 from ds_verify.plain.sides import copy_for_run
 from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
@@ -125,6 +126,7 @@ class ScriptRuns:
         if ranks == 1:
             self.alone = first.figures
         self._note(first, ranks)
+        self._note_printed(first, control, converted)
         return Round(ranks, first, control, converted, self.settings)
 
     def _saved_twice(self, original: PlainJob, converted: PlainJob) -> str:
@@ -233,6 +235,12 @@ class ScriptRuns:
             self._add("it trains on no DataLoader: on several ranks each one trained on the same batches")
         for site in figures["unshared_loaders"]:
             self._add(f"{site}: ranks cannot share this loader: on several, each one read all of it")
+
+    def _note_printed(self, *runs: TrainingRun) -> None:
+        figures = [run.figures for run in runs]
+        is_alike = all(figures) and len({each["steps"] for each in figures}) == 1
+        if is_alike and (found := printed_otherwise(*(each["printed"] for each in figures))):
+            self._add(f"the conversion prints otherwise on one rank: {found}")
 
     def _note_resume(self, figures: dict[str, Any]) -> None:
         if not figures.get("resumed"):

@@ -32,6 +32,7 @@ from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.file_isolation import detach, guard_links, module_outside
 from ds_verify.plain.observer import Observer
+from ds_verify.plain.printed_lines import printed_lines
 from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
@@ -81,7 +82,7 @@ class _Run:
     """The run of one rank. It ends the process itself, with all that the script has started in it.
 
     job: what to run. files: the folder of records with the run's name. log: what the rank writes to its output.
-    has_ended: whether the script came to its end.
+    has_ended: whether the script came to its end. printed: lines, on one rank.
     """
 
     job: dict[str, Any]
@@ -91,6 +92,7 @@ class _Run:
     ranks: ProcessGroup
     loaders: Loaders = field(init=False)
     has_ended: bool = False
+    printed: list[str] = field(default_factory=list)
     _imported_before: frozenset[str] = frozenset(sys.modules)
     _leaves: threading.Lock = field(default_factory=threading.Lock)
     _guessed: dict[int | None, Callable[[], None]] = field(default_factory=dict)  # loaders that may train
@@ -175,6 +177,7 @@ class _Run:
             mock.patch.object(os, "_exit", self._exit_in_script),
             mock.patch.object(torch, "save", save_in_copy),
             self.loaders.watched(),
+            printed_lines(self.printed) if WORLD_SIZE == 1 else contextlib.nullcontext(),
             observer.modules.watched(),
             observer.watching(has_engines=job["side"] != "original"),
             schedules_by_mean(observer.group, lambda: self._is_reference),
@@ -359,6 +362,7 @@ def _figures(run: _Run) -> dict[str, Any]:
         "evaluations": observer.evaluations.count,
         "files": len(observer.files),
         "paths": sorted(observer.paths),
+        "printed": run.printed,
         "has_engine_checkpoint": observer.has_engine_checkpoint,
     }
 

@@ -1,0 +1,58 @@
+"""Lines that a script prints, on one rank: a conversion that prints another mean trains the same, and is noted."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_MOST = 1000
+_CLOSE = 1e-3
+"""Printed numbers are rounded. Those of two runs of the original that differ by more vary by themselves: a duration."""
+
+
+@contextlib.contextmanager
+def printed_lines(lines: list[str]) -> Iterator[None]:
+    """Add what ``print()`` writes to the terminal in the block to a list, up to a thousand lines."""
+    write = builtins.print
+
+    @functools.wraps(write)
+    def printed(*values: Any, **kwargs: Any) -> None:
+        if kwargs.get("file") in (None, sys.stdout, sys.stderr) and len(lines) < _MOST:
+            text = io.StringIO()
+            write(*values, **{**kwargs, "file": text, "flush": False})
+            lines.extend(line for line in text.getvalue().splitlines() if line.strip())
+        write(*values, **kwargs)
+
+    with mock.patch.object(builtins, "print", printed):
+        yield
+
+
+def printed_otherwise(original: Sequence[str], control: Sequence[str], converted: Sequence[str]) -> str:
+    """Return where a conversion prints other lines than the original; empty where nothing shows it.
+
+    Args:
+        original: its lines. control: those of a second run, which show what differs by itself. converted: its lines.
+    """
+    for before, again, after in zip(original, control, converted, strict=False):
+        if _NUMBER.sub("", before) != _NUMBER.sub("", again):
+            return ""  # from here on another run is another text
+        if _NUMBER.sub("", before) != _NUMBER.sub("", after) or any(
+            _is_close(one, two) and not _is_close(one, three)
+            for one, two, three in zip(*map(_NUMBER.findall, (before, again, after)), strict=True)
+        ):
+            return f"{before.strip()!r} became {after.strip()!r}"
+    if len(original) == len(control) != len(converted):
+        return f"{len(original)} lines became {len(converted)}"
+    return ""
+
+
+def _is_close(one: str, other: str) -> bool:
+    return abs(float(one) - float(other)) <= _CLOSE * max(1.0, abs(float(one)))
