@@ -369,3 +369,69 @@ def test_data_is_reviewed_where_another_loop_alone_starts_ranks(tmp_path: Path) 
         return any("no DataLoader feeds this step" in f.message for _, f in report.findings(Severity.REVIEW))
 
     assert is_reviewed("print(rank)") and not is_reviewed("fit(Net())")
+
+
+PREFETCHED = """
+    class Prefetcher:
+        def __init__(self, loader):
+            self.loader = loader
+            self.batches = iter(loader)
+
+        def next(self):
+            try:
+                return next(self.batches)
+            except StopIteration:
+                return None
+
+        def reset(self):
+            self.batches = iter(self.loader)
+
+
+    def load():
+        train_loader = DataLoader(data, batch_size=4, shuffle=True)
+        test_loader = DataLoader(data, batch_size=4)
+        return Prefetcher(train_loader), Prefetcher(test_loader)
+
+
+    def train(model, optimizer, prefetcher):
+        prefetcher.reset()
+        batch = prefetcher.next()
+        while batch is not None:
+            optimizer.zero_grad()
+            F.mse_loss(model(batch[0]), batch[1]).backward()
+            optimizer.step()
+            batch = prefetcher.next()
+
+
+    def validate(model, prefetcher):
+        prefetcher.reset()
+        batch = prefetcher.next()
+        with torch.no_grad():
+            while batch is not None:
+                print(F.mse_loss(model(batch[0]), batch[1]))
+                batch = prefetcher.next()
+
+
+    def main():
+        train_prefetcher, test_prefetcher = load()
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer, train_prefetcher)
+        validate(model, TEST)
+
+
+    main()
+    """
+
+
+@pytest.mark.parametrize("test", ["test_prefetcher", "train_prefetcher"])
+def test_data_of_evaluation_stays_whole_in_an_object_of_the_same_class(test: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(PREFETCHED.replace("TEST", test)))
+    assert "train_loader = shard(DataLoader(data, batch_size=4, shuffle=True))" in after
+    assert after.count("shard(") == 1
+
+
+def test_all_data_is_divided_that_a_chosen_object_may_draw_from(tmp_path: Path) -> None:
+    chosen = "train(model, optimizer, train_prefetcher if len(data) else test_prefetcher)"
+    text = PREFETCHED.replace("train(model, optimizer, train_prefetcher)", chosen)
+    assert convert(tmp_path, body(text.replace("TEST", "test_prefetcher"))).count("shard(") == 2

@@ -163,6 +163,17 @@ class TestTrainingLoaders:
                 loaders.trained()
         assert [trained for _, trained in loaders.training()] == [False, True]
 
+    def test_a_batch_that_is_read_ahead_of_the_first_step_shows_no_training(self) -> None:
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            train, test = DataLoader(NUMBERS, batch_size=1), DataLoader(NUMBERS, batch_size=5)
+            next(iter(train)), next(iter(test))  # as an object that prefetches batches does when it is made
+            for _ in range(2):
+                for _ in train:
+                    loaders.trained()
+                list(test)
+        assert [trained for _, trained in loaders.training()] == [True, False]
+
     @pytest.mark.parametrize("evaluates", ["without gradients", "in eval()"])
     def test_a_loader_that_evaluations_draw_from_between_steps_does_not_train(self, evaluates: str) -> None:
         loaders, model = Loaders(str(Path(__file__).parent)), torch.nn.Linear(1, 1)

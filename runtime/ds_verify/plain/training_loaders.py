@@ -56,12 +56,16 @@ class LoaderUse:
     def trains(self, is_unfinished: bool, is_judged: bool) -> bool:
         """Return whether it trains in one of four passes at least, as where each epoch ends with evaluations on it.
 
+        A pass that began anew behind its first batch does not count beside longer ones, as one that is read ahead.
+
         Args:
             is_unfinished: whether the run ended behind the last batch. is_judged: whether evaluations do not count.
         """
         last = self.passes[-1]
         begun = [(each, each.batches - (is_unfinished and each is last)) for each in self.passes]
-        judged = [((one.trained if is_judged else one.followed) * 2 >= count) for one, count in begun if count]
+        longest = max((count for _, count in begun), default=0)
+        counted = [(one, count) for one, count in begun if count > 1 or one.has_ended or count == longest > 0]
+        judged = [((one.trained if is_judged else one.followed) * 2 >= count) for one, count in counted if count]
         return sum(judged) * _RARE >= len(judged) > 0
 
 

@@ -8,8 +8,9 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
+from ds_migrate.plain.recognition.batches.passed_objects import passed_on
 from ds_migrate.plain.recognition.batches.phases import other_phases
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
@@ -151,8 +152,12 @@ def _is_drawn_from_once(instance: Value, flow: Flow) -> bool:
 
 
 def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Values:
-    """Return the loaders that the calls which make an expression are given."""
-    return frozenset(v for part in parts_of(node, file, flow) for v in loaders_of(part, file, flow, depth - 1))
+    """Return the loaders that the calls which make an expression are given; of a parameter, where all are known."""
+    parts = parts_of(node, file, flow)
+    if parts or not isinstance(node, cst.Name):
+        return frozenset(v for part in parts for v in loaders_of(part, file, flow, depth - 1))
+    passed = [loaders_of(part, at, flow, depth - 1) for at, part in passed_on(node, file, flow)]
+    return frozenset().union(*passed) if all(passed) else NOTHING
 
 
 def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:

@@ -1,0 +1,46 @@
+"""Expressions that a name has its object from in other functions: arguments of calls, and items of what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import callers_of
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.source import SourceFile
+
+Passed = tuple[SourceFile, cst.BaseExpression]
+
+
+def passed_on(name: cst.Name, file: SourceFile, flow: Flow) -> list[Passed]:
+    """Return what calls give for a parameter, or the items of returned tuples that a name is assigned.
+
+    Nothing where one of them is unknown.
+    """
+    scope = flow.scopes(file).owner(name.value, name)
+    if isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope)):
+        given = [(at, flow.given(call, scope, name.value, at)) for at, call in callers_of(flow).of(scope)]
+        found = [(at, arg.value) for at, arg in given if arg is not None and not arg.star]
+        return found if len(found) == len(given) else []
+    unpacked = [
+        list(_returned(line.value, index, len(target.elements), file, flow))
+        for line in flow.scopes(file).nodes(name, cst.Assign)
+        for target in targets(line)
+        if isinstance(target, (cst.Tuple, cst.List))
+        for index, element in enumerate(target.elements)
+        if dotted(element.value) == name.value
+    ]
+    return [passed for items in unpacked for passed in items] if all(unpacked) else []
+
+
+def _returned(call: cst.BaseExpression, index: int, count: int, file: SourceFile, flow: Flow) -> Iterator[Passed]:
+    """Yield the items that functions of the program return at one place of a tuple."""
+    callees = flow.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
+    for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+        other, function = flow.file(value), flow.node(value)
+        for line in other.nodes(cst.Return, below=function):
+            if isinstance(line.value, cst.Tuple) and len(line.value.elements) == count:
+                yield other, line.value.elements[index].value
