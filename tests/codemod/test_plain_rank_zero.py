@@ -326,3 +326,10 @@ def test_a_folder_that_ranks_list_too_early_is_for_review(tmp_path: Path) -> Non
     text = f"import os\nimport cv2\n{HEADER}{method}if os.environ['HOSTNAME'] == 'a':\n    Data('a')\n{LOOP}"
     found = [finding.message for _, finding in run(tmp_path, train=text).findings(Severity.REVIEW)]
     assert found.count("a rank may list this folder before rank 0 has written its files") == 1
+
+
+def test_the_comments_of_a_tracker_s_arguments_stand_once(tmp_path: Path) -> None:
+    start = "wandb.init(\n    # where it is recorded\n    project='a',  # ours\n    # what it has\n    config={},\n)\n"
+    after = convert(tmp_path, f"import wandb\n{HEADER}{start}{LOOP}")
+    assert all(after.count(comment) == 1 for comment in ("# where", "# ours", "# what"))
+    assert '    config={},\n    mode=None if is_main_rank() else "disabled",\n)\n' in after

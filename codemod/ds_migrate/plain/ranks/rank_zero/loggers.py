@@ -159,7 +159,7 @@ def _add(file: SourceFile, call: cst.Call, keyword: str, value: str) -> None:
         if not updated.args:
             return updated.with_changes(args=made.args)
         *before, last = updated.args
-        comma = before[-1].comma if before else cst.MaybeSentinel.DEFAULT
+        comma = _without_comments(before[-1].comma) if before else cst.MaybeSentinel.DEFAULT
         has_line = isinstance(getattr(last.comma, "whitespace_after", None), cst.ParenthesizedWhitespace)
         end = last.comma if has_line else cst.MaybeSentinel.DEFAULT
         added = made.args[0].with_changes(comma=end, whitespace_after_arg=last.whitespace_after_arg)
@@ -167,3 +167,11 @@ def _add(file: SourceFile, call: cst.Call, keyword: str, value: str) -> None:
         return updated.with_changes(args=[*before, last, added])
 
     file.change(call, change)
+
+
+def _without_comments(comma: cst.Comma | cst.MaybeSentinel) -> cst.Comma | cst.MaybeSentinel:
+    """Return a comma with the line break behind it, but none of the comments there, which are of one argument."""
+    space = comma.whitespace_after if isinstance(comma, cst.Comma) else None
+    if not isinstance(comma, cst.Comma) or not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=[]))
