@@ -735,3 +735,31 @@ LOGGERS = """
 def test_an_object_in_a_dict_by_a_variable_key_reads_averaged_gradients(tmp_path: Path) -> None:
     after = convert(tmp_path, body(LOGGERS))
     assert "        engine.allreduce_gradients()\n        log_grads(model)\n" in after
+
+
+def test_gradients_that_a_method_sets_by_hand_are_named_as_the_reason(tmp_path: Path) -> None:
+    reptile = """
+    class Slow(Net):
+        def point_to(self, fast):
+            for p, other in zip(self.parameters(), fast.parameters()):
+                p.grad = torch.zeros_like(p)
+                p.grad.data.add_(p.data - other.data)
+
+
+    def learn(net, optimizer):
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            optimizer.step()
+
+
+    slow, fast = Slow(), Net()
+    slow_optimizer = torch.optim.SGD(slow.parameters(), lr=1.0)
+    optimizer = torch.optim.Adam(fast.parameters())
+    for _ in range(4):
+        learn(fast, optimizer)
+        slow.point_to(fast)
+        slow_optimizer.step()
+    """
+    messages = [message for _, message in blocked(tmp_path, body(reptile))]
+    assert messages == ["step() uses gradients that are set by hand, without backward()"]

@@ -13,6 +13,7 @@ from ds_migrate.plain.decisions.naming.engine_names import KeptInModuleError, Un
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
+from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code
 from ds_migrate.syntax.source import SourceFile
@@ -85,13 +86,10 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
     used = [step for steps in fed.values() for step in steps]
     functions = {id(step.function) for step in used}
     refusals += [
-        Refusal(
-            Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
-            "call backward() and step() in the same function",
-        )
+        _unfed(step, plan.facts)
         for step, _ in plan.steps
         if id(step.function) not in functions and not (left or step in used)
-    ]  # fmt: skip
+    ]
     notes = [
         Note(
             Code.PLAIN_BACKWARD, backward.file, backward.node,
@@ -103,6 +101,34 @@ def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
     ]  # fmt: skip
     plan = replace(plan, backwards=backwards, fed=fed, left=left, steps_elsewhere=is_elsewhere)
     return replace(plan, notes=[*plan.notes, *notes]).refuse(refusals)
+
+
+def _unfed(step: Step, facts: LoopFacts) -> Refusal:
+    """Return why a step stays that no backward pass is known to be for."""
+    if _sets_gradients(step, facts):
+        return Refusal(
+            Code.PLAIN_GRADIENTS, step.file, step.node,
+            "step() uses gradients that are set by hand, without backward()",
+            "call backward() on a loss that has these gradients",
+        )  # fmt: skip
+    return Refusal(
+        Code.PLAIN_BACKWARD, step.file, step.node, "cannot determine which backward() this step() uses",
+        "call backward() and step() in the same function",
+    )  # fmt: skip
+
+
+def _sets_gradients(step: Step, facts: LoopFacts) -> bool:
+    """Return whether the function of a step, or one that it calls, assigns gradients: ``p.grad = p - target``."""
+    return any(
+        isinstance(file.parent(node), cst.AssignTarget)
+        and not is_set_to_none(node, file)
+        and (
+            (file is step.file and file.function(node) is step.function)
+            or bool(facts.callers.leading_to(file.function(node), step.file, step.function))
+        )
+        for file in facts.flow.files.values()
+        for node in file.attributes_by_name.get("grad", ())
+    )
 
 
 def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | None:
