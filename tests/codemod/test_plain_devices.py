@@ -190,3 +190,24 @@ def test_a_part_or_a_teacher_that_takes_the_gpus_of_other_ranks_is_for_review(li
     report = run(tmp_path, train=HEADER + LOOP.replace("optimizer =", f"{line}\noptimizer =", 1))
     message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
     assert [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)] == [("DSM611", message)]
+
+
+def test_a_device_that_nothing_reads_behind_the_engine_is_not_set_anew(tmp_path: Path) -> None:
+    text = """
+    class Client:
+        def __init__(self, device):
+            self.device = device
+            self.model = Net().to(device)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def update(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x.to(self.device)), y).backward()
+                self.optimizer.step()
+
+
+    Client(torch.device("cpu")).update()
+    """
+    after = convert(tmp_path, body(text))
+    assert "self.model = Net()\n" in after and "device = self.engine.device" not in after

@@ -95,7 +95,7 @@ def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
     assert move.device is not None
     if isinstance(move.device, cst.Name):
         owner = flow.scopes(site.file).owner(move.device.value, move.device)
-        if owner is not (site.function or site.file.module):
+        if owner is not (site.function or site.file.module) or not _is_read_behind(move.device.value, site):
             return False
     values = flow.values(move.device, site.file)
     return dotted(move.device) is not None and all(
@@ -103,6 +103,18 @@ def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
         for file in flow.files.values()
         for node in file.nodes(cst.Name, cst.Attribute)
         if flow.values(node, file) & values
+    )
+
+
+def _is_read_behind(name: str, site: Site) -> bool:
+    """Return whether a name may be read after the engine is made: of a module also elsewhere, or in the next round."""
+    file = site.file
+    if site.function is None or any(isinstance(o, (cst.For, cst.While)) for o in file.ancestors(site.statement)):
+        return True
+    return any(
+        node.value == name
+        and (file.position(node) > file.position(site.statement) or file.function(node) is not site.function)
+        for node in file.nodes(cst.Name, below=site.function.body)
     )
 
 
