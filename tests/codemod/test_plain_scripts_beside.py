@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from ds_migrate.findings import Severity
@@ -41,3 +42,43 @@ def test_an_average_over_a_share_or_what_ranks_have_drawn_is_for_review(tmp_path
     report = run(tmp_path, trainer=trainer, alone=body(ALONE), ranks=body(RANKS))
     (found,) = [f for file, f in report.findings(Severity.REVIEW) if file.path.name == "trainer.py"]
     assert found.message == "this divides the sum over a rank's share by a number that counts all data"
+
+
+SETUP = """
+    import os
+    import torch
+
+
+    def load(path):
+        if not os.path.exists(path):
+            torch.save(torch.randn(8), path)
+        return torch.load(path)
+    """
+LATER = """
+    import numpy as np
+    from setup import load
+
+    order = np.random.default_rng().permutation(load("a.pt"))
+    torch.save(model.state_dict(), "best.pt")
+    model.load_state_dict(torch.load("best.pt"))
+    print(total)
+    """
+
+
+def test_a_script_beside_one_that_starts_ranks_draws_saves_and_waits_as_by_itself(tmp_path: Path) -> None:
+    report = run(
+        tmp_path,
+        trainer=TRAINER.replace("AVERAGE", "total"),
+        setup=textwrap.dedent(SETUP),
+        alone=body(ALONE) + textwrap.dedent(LATER),
+        ranks=body(RANKS) + textwrap.dedent(LATER),
+    )
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert "wait_for_all_ranks()\nmodel.load_state_dict(" in after["alone.py"]
+    assert "wait_for_all_ranks" not in after["ranks.py"] and "rank_0_first" not in after.get("setup.py", "")
+    found = [(file.path.name, f.message) for file, f in report.findings(Severity.REVIEW)]
+    assert ("setup.py", "several ranks may fetch or make this data at the same time") in found
+    of_scripts = [message for name, message in found if name == "alone.py"]
+    assert any("draws other numbers on each rank" in m for m in of_scripts)
+    assert any("the sum over a rank's share" in m for m in of_scripts)
+    assert not [message for name, message in found if name == "ranks.py"]

@@ -38,6 +38,7 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.mpi_ranks import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
+from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
@@ -98,9 +99,9 @@ class Editor:
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
         notes = [*self.plan.notes, *copied_engines(self.plan, beside), *numbered_sets(beside, self.flow)]
-        if not is_called(INIT, self.flow):  # else ranks may draw others on purpose
-            notes += [*unshared_generators(beside, self.flow), *unseeded_environments(beside, self.flow)]
         facts = self.plan.facts
+        drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
+        notes += [*unshared_generators(drawing, self.flow), *unseeded_environments(drawing, self.flow)]
         shared = [file for file in self._fixed if file not in staying]
         notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
@@ -125,12 +126,14 @@ class Editor:
         notes += quiet_loggers(self.plan.facts, [*self.files, *quiet], self._runtime, self._converted)
         others = [f for f in program if f not in self.files and f not in quiet]
         notes += guards.left_as_it_is(others)
-        starts_alone = self._starts_alone()
-        readers = FileReaders(self.plan.facts, program, starts_alone, self._runtime, self._converted)
+        readers = FileReaders(self.plan.facts, program, self._runtime, self._converted)
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.claims.lengths for f in self.guarded}
-        if starts_alone:
-            own = [*self.files, *quiet]
+        alone = [file for file in program if runs_alone(file, self.flow)]
+        if alone:
+            own = [file for file in (*self.files, *quiet) if file in alone]
+            program = alone
+            read_again = [note for note in read_again if note.file in alone]
             with self._left_to_a_person():
                 notes += [*commands_of_all_ranks(program, self.flow), *errors_of_one_rank(facts)]
                 notes += LibraryWriters(self.plan).notes(program)

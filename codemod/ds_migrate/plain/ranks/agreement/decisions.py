@@ -11,10 +11,8 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -34,6 +32,7 @@ from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.summed_losses import summed_losses
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
+from ds_migrate.plain.ranks.lone_scripts import may_run_alone
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
@@ -121,10 +120,9 @@ def agree(
         review(note)
     for note in batch_statistics(parts, totals):
         review(note)
-    if not is_called(INIT, flow):
-        for note in (*shown_sums(shares, files, values, flow), *summed_losses(plan, values)):
-            review(note)
-        for note in sample_files(plan, files, values):
+    of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
+    for note in (*of_shares, *sample_files(plan, files, values)):
+        if may_run_alone(note.file, plan.facts):
             review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
         for note in buffer_notes(files, flow, values):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
-from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -17,6 +13,7 @@ from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
+from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, runs_alone
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
@@ -40,23 +37,9 @@ def starts_ranks(step: Step, facts: LoopFacts) -> bool:
     """Return whether a program starts ranks itself where this step runs too, rather than for another loop."""
     if not is_called(INIT, facts.flow):
         return False
-    calls = facts.flow.once("calls that start ranks", lambda: _calls_that_start(facts.flow))
+    calls = calls_that_start_ranks(facts.flow)
     own = facts.callers.leading(step.file, step.function)
     return not calls or any(own & facts.callers.leading(file, file.function(call)) for file, call in calls)
-
-
-def _calls_that_start(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
-    files = flow.files.values()
-    return [(file, call) for file in files for call in file.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]
-
-
-def runs_alone(file: SourceFile, flow: Flow) -> bool:
-    """Return whether nothing that may run with a file starts ranks: another script of the program may."""
-    if not is_called(INIT, flow):
-        return True
-    calls = flow.once("calls that start ranks", lambda: _calls_that_start(flow))
-    beside = set(map(id, files_beside([file], flow)))
-    return bool(calls) and not any(id(at) in beside for at, _ in calls)
 
 
 def share_data(

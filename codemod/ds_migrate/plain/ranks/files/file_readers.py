@@ -14,6 +14,7 @@ from ds_migrate.plain.ranks.files.file_names import FileNames
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
+from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -36,17 +37,10 @@ Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
 
 
 class FileReaders:
-    """The calls of a program that read files, and the waits before those that read what rank 0 writes.
+    """The calls of a program that read files, and the waits before those that read what rank 0 writes."""
 
-    Args:
-        starts_alone: whether the program was written for one process: it has no waits itself.
-    """
-
-    def __init__(
-        self, facts: LoopFacts, files: list[SourceFile], starts_alone: bool, runtime: RuntimeNames, converted: Converted
-    ) -> None:
+    def __init__(self, facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNames, converted: Converted) -> None:
         self._facts = facts
-        self._starts_alone = starts_alone
         self._runtime = runtime
         self._converted = converted
         self._names = FileNames(facts.flow, facts.callers)
@@ -124,7 +118,7 @@ class FileReaders:
     def can_wait(self, read: Read) -> bool:
         """Return whether all ranks come to a call that reads as often, so that they can wait for each other there."""
         file, call = read
-        return self._starts_alone and self._conditions.reach_all(first_look(call, file), file)
+        return runs_alone(file, self._facts.flow) and self._conditions.reach_all(first_look(call, file), file)
 
     def wait(self, read: Read) -> None:
         """Let all ranks wait before a call that reads what rank 0 has written."""

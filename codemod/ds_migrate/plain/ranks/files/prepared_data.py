@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST, RankConditions
-from ds_migrate.plain.dataflow.calls.idle_functions import is_called
-from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.looks import is_look
+from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
@@ -50,9 +49,8 @@ class PreparedData:
 
         Yield a note for those where the others cannot wait for it, or may not be there.
         """
-        if is_called(INIT, self._flow) or not self._plan.facts.options.runtime:
-            return
-        for file in self._files:
+        files = [file for file in self._files if may_run_alone(file, self._plan.facts)]
+        for file in files if self._plan.facts.options.runtime else ():
             noted = set[int]()
             for at, statement, made in [*self._left_early(file), *self._looked_for(file), *self._fetched(file)]:
                 if is_guarded(statement, at) or any(id(outer) in noted for outer in at.ancestors(statement)):
@@ -74,7 +72,11 @@ class PreparedData:
 
     def _can_wait(self, file: SourceFile, statement: cst.BaseStatement) -> bool:
         """Return whether all ranks come to a statement, and none of them waits for another one in it."""
-        is_left = bool(file.nodes(cst.Yield, cst.Await, below=statement)) or self._meets(statement, file)
+        is_left = (
+            not runs_alone(file, self._flow)
+            or bool(file.nodes(cst.Yield, cst.Await, below=statement))
+            or self._meets(statement, file)
+        )
         return not is_left and self._conditions.reach_all(statement, file)
 
     def _is_reached(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:

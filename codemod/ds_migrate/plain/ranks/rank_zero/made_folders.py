@@ -8,13 +8,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.idle_functions import is_called
-from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.time_texts import has_time_stamp
 from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -41,7 +40,7 @@ def make_folders_once(
                 continue
             if file in files or _is_checked(call, file):
                 _make_once(file, call, runtime, converted)
-            elif not is_called(INIT, facts.flow):
+            elif runs_alone(file, facts.flow):
                 _make_once(file, call, runtime, converted)
                 if conditions.reach_all(call, file):
                     file.after(file.statement(call), runtime.wait(file))

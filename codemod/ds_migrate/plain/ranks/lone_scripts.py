@@ -1,0 +1,39 @@
+"""Scripts of a program that start no ranks, beside others that do."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
+from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.source import SourceFile
+
+
+def calls_that_start_ranks(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
+    """Return the calls of a program by which ranks begin."""
+    return flow.once("calls that start ranks", lambda: _calls_that_start(flow))
+
+
+def runs_alone(file: SourceFile, flow: Flow) -> bool:
+    """Return whether nothing that may run with a file starts ranks: another script of the program may."""
+    if not is_called(INIT, flow):
+        return True
+    calls = calls_that_start_ranks(flow)
+    beside = set(map(id, files_beside([file], flow)))
+    return bool(calls) and not any(id(at) in beside for at, _ in calls)
+
+
+def may_run_alone(file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a script that makes an engine, and starts no ranks, is this file or uses it."""
+    if not is_called(INIT, facts.flow):
+        return True
+    scripts = {site.file for site in facts.all_sites}
+    return any(runs_alone(script, facts.flow) and id(file) in files_used([script], facts.flow) for script in scripts)
+
+
+def _calls_that_start(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
+    files = flow.files.values()
+    return [(file, call) for file in files for call in file.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]
