@@ -386,6 +386,7 @@ CONTRASTIVE = """
         ("alike = Cosine()(one.unsqueeze(1), other.unsqueeze(0))", True),
         ("alike = ((one[:, None] - other[None]) ** 2).sum(-1)", True),
         ("alike = one.unsqueeze(1) * other.unsqueeze(1)", False),
+        ("alike = losses.NTXentLoss()(torch.cat([one, other]), torch.arange(8) % 4)", True),
         ("alike = one - other", False),
         ("alike = one @ model.fc.weight.T", False),
         ("alike = F.cosine_similarity(one, other)", False),
@@ -394,7 +395,8 @@ CONTRASTIVE = """
 def test_a_loss_that_compares_the_samples_of_a_batch_is_for_review(
     alike: str, is_reviewed: bool, tmp_path: Path
 ) -> None:
-    report = run(tmp_path, train=body(CONTRASTIVE).replace("ALIKE", alike))
+    imports = "from pytorch_metric_learning import losses\n"
+    report = run(tmp_path, train=imports + body(CONTRASTIVE).replace("ALIKE", alike))
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any("compares the samples" in message for message in found) is is_reviewed
 
@@ -517,6 +519,7 @@ LOSSES = {
     "loss = F.cross_entropy(out, y, ignore_index=-1, reduction='none').mean()": "",
     "y = (y - y.mean()) / (y.std() + 1e-8)\n    loss = (out * y).mean()": ALL,
     "loss = -out.std()": ALL,
+    "loss = smp.losses.DiceLoss('binary')(out, y)": ALL,
     "loss = torch.logsumexp(torch.stack([out, -out]), 0).mean()": "",
     "loss = (out - out.mean(dim=1, keepdim=True)).pow(2).mean()": "",
     "chance = F.softmax(out, dim=1).mean(dim=0)\n    loss = (chance * torch.log(chance)).sum()": ALL,
@@ -527,7 +530,8 @@ LOSSES = {
 
 @pytest.mark.parametrize(("loss", "found"), LOSSES.items())
 def test_a_loss_that_is_no_mean_over_samples_is_for_review(loss: str, found: str, tmp_path: Path) -> None:
-    text = body(STATISTICS).replace("LOSS", loss).replace("MADE", "Normed()").replace("MODEL", "out")
+    text = "import segmentation_models_pytorch as smp\n" + body(STATISTICS).replace("LOSS", loss)
+    text = text.replace("MADE", "Normed()").replace("MODEL", "out")
     assert _no_means(tmp_path, text.replace("LOWER", "joint")) == [found] * (found != "")
 
 

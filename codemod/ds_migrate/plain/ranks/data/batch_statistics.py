@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
 from ds_migrate.plain.ranks.data.loss_parts import LossPart
-from ds_migrate.plain.ranks.data.torch_losses import divides_by_targets, loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.torch_losses import divides_by_targets, library_losses, loss_maker, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
@@ -21,6 +21,10 @@ _SETS: dict[type[cst.BaseAugOp], type[cst.BaseBinaryOp]] = {
     cst.DivideAssign: cst.Divide, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
     cst.PowerAssign: cst.Power,
 }  # fmt: skip
+# Losses of libraries that are quotients of sums over a batch.
+_QUOTIENTS = frozenset(
+    f"segmentation_models_pytorch.losses.{name}" for name in ("DiceLoss", "JaccardLoss", "TverskyLoss", "MCCLoss")
+)
 _ADVICE = (
     "leave it, as DistributedDataParallel trains so, too, or make it of sums over ranks, as "
     "torch.distributed.nn.functional.all_reduce() gives them"
@@ -67,6 +71,8 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
         return operator is not None and _combines(operator, node.target, node.value, file, totals, is_in_model)
     if not isinstance(node, cst.Call):
         return False
+    if totals.differs(node, file) and not _QUOTIENTS.isdisjoint(library_losses(node, file, totals.flow)):
+        return True
     name = called_name(node).rpartition(".")[2]
     owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
     operands = [part for part in (*owner, *(arg.value for arg in node.args)) if totals.differs(part, file)]

@@ -8,10 +8,10 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.batch_totals import transposed
 from ds_migrate.plain.ranks.data.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.torch_losses import library_losses
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, dotted, number, walk
 from ds_migrate.syntax.source import SourceFile
@@ -19,6 +19,8 @@ from ds_migrate.syntax.source import SourceFile
 _PRODUCTS = frozenset({"mm", "matmul", "addmm", "addmm_"})
 _DISTANCES = frozenset({"cdist", "cosine_similarity", "pairwise_distance"})
 _MEASURES = ("torch.nn.CosineSimilarity", "torch.nn.PairwiseDistance")
+# How the names of losses begin, in libraries of those that compare samples.
+_LOSSES = ("pytorch_metric_learning.losses.", "pytorch_metric_learning.miners.", "lightly.loss.", "info_nce.")
 _ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sub"})
 # Methods that repeat a tensor, or keep its numbers.
 _REPEATS = frozenset({"expand", "expand_as", "repeat", "contiguous", "clone", "detach", "float"})
@@ -50,6 +52,10 @@ class _Pairs:
         So is what combines a column with a row: the difference of the same samples, by which a loss over risk sets
         orders them, or of all pairs (``x[:, None] - y[None]``).
         """
+        is_of_batch = isinstance(node, cst.Call) and self._values.differs(node, file)
+        names = library_losses(node, file, self._flow) if is_of_batch and isinstance(node, cst.Call) else ()
+        if any(name.startswith(_LOSSES) for name in names):
+            return True
         sides = self._operands(node, file)
         if isinstance(node, cst.Call) and _is_product_of_pairs(node):
             sides, is_of_pairs = [arg.value for arg in node.args[1:]], True
@@ -92,9 +98,7 @@ class _Pairs:
 
     def _is_made_measure(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is of an object of torch that measures distances."""
-        made = of_kind(self._flow.values(call.func, file), Kind.OBJECT, Kind.MODULE)
-        makers = [(self._flow.node(value), self._flow.file(value)) for value in made]
-        return any(isinstance(m, cst.Call) and self._flow.is_call_of(m, home, _MEASURES) for m, home in makers)
+        return any(name in _MEASURES for name in library_losses(call, file, self._flow))
 
     def _spread(self, node: cst.BaseExpression, file: SourceFile, depth: int = _FOLLOWED) -> int | None:
         """Return before which of its first two dimensions a tensor of samples gets another one; None for neither."""

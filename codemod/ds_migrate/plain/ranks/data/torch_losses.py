@@ -1,6 +1,8 @@
-"""The losses of torch that a program calls, as functions or as modules."""
+"""Losses of torch and other libraries that a program calls, as functions or as modules."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -23,6 +25,16 @@ def loss_maker(call: cst.Call, file: SourceFile, flow: Flow) -> cst.Call | None:
         if isinstance(maker, cst.Call) and any(_is_loss(v.name, "torch.nn.") for v in flow.values(maker.func, home)):
             return maker
     return None
+
+
+def library_losses(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[str]:
+    """Yield the functions and classes of libraries that a call may be of, or of whose objects, by their names."""
+    values = flow.values(call.func, file)
+    yield from (value.name for value in of_kind(values, Kind.EXTERNAL))
+    for value in of_kind(values, Kind.OBJECT, Kind.MODULE):
+        maker, home = flow.node(value), flow.file(value)
+        if isinstance(maker, cst.Call):
+            yield from (made.name for made in of_kind(flow.values(maker.func, home), Kind.EXTERNAL))
 
 
 def reduction_of(maker: cst.Call) -> str:

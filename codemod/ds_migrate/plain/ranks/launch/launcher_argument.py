@@ -26,7 +26,7 @@ _PARSERS = frozenset({
 # What reads the command line by itself, and refuses what it does not know.
 _OTHERS = frozenset({
     "absl.app.run", "click.command", "click.group", "docopt.docopt", "fire.Fire", "hydra.main", "jsonargparse.CLI",
-    "pyrallis.wrap", "transformers.HfArgumentParser", "typer.Typer", "typer.run", "tyro.cli",
+    "pyrallis.wrap", "sacred.Experiment", "transformers.HfArgumentParser", "typer.Typer", "typer.run", "tyro.cli",
 })  # fmt: skip
 _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 _START = "start the script with torchrun, or with deepspeed --no_local_rank"

@@ -37,7 +37,9 @@ _RECORDS = {
 }
 _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
-    "loguru.logger.add", "trackio.init",
+    "loguru.logger.add", "trackio.init", "comet_ml.start", "sacred.observers.FileStorageObserver",
+    "sacred.observers.FileStorageObserver.create", "sacred.observers.MongoObserver",
+    "sacred.observers.MongoObserver.create",
 })  # fmt: skip
 _ALL = BARS | _TRACKERS | _MLFLOW | _OTHERS | {"wandb.init"}
 # What a program reads of a bar or a tracker, which one that does nothing does not know.
