@@ -184,3 +184,9 @@ compare()
 def test_ranks_do_not_wait_for_a_function_that_makes_an_engine_in_a_class(tmp_path: Path) -> None:
     after = convert(tmp_path, AGENT)
     assert "self.engine.step()" in after and FIRST not in after
+
+
+@pytest.mark.parametrize("made", ["torch.optim.Adam(net.parameters())", "torch.distributed.barrier()"])
+def test_ranks_do_not_wait_for_what_another_loop_has_them_do_together(made: str, tmp_path: Path) -> None:
+    after = converted(tmp_path, f"net = nn.Linear(4, 1)\n{EARLY}    {made}\nfetch()\n")
+    assert FIRST not in after

@@ -28,6 +28,8 @@ _FETCHES = (
 )  # fmt: skip
 # What is read by them is written to a file, where a program looks for one first.
 _SOURCES = ("urllib.request.urlopen", "requests.get", "tarfile.open", "zipfile.ZipFile", "pickle.dump", "json.dump")
+# What makes an optimizer or an engine, whose loop may be converted by itself, has all ranks meet.
+_COMMON = ("torch.optim.", "deepspeed.", "torch.distributed.")
 _DEPTH = 4  # of functions that call each other
 # A statement that makes data, and what runs on no other rank where the first one has made it, in the file looked at.
 Preparation = tuple[SourceFile, cst.BaseStatement, cst.CSTNode | None]
@@ -117,7 +119,10 @@ class PreparedData:
     def _meets(self, statement: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether ranks may do something together in the functions that a statement calls."""
         own = file.function(statement)
-        reached = [at.function(call) for at, call in self._calls(statement, file)]
+        calls = list(self._calls(statement, file))
+        if any(value.name.startswith(_COMMON) for at, call in calls for value in self._flow.values(call.func, at)):
+            return True  # maybe of another loop
+        reached = [at.function(call) for at, call in calls]
         facts = self._plan.facts
         common = {*(id(s.function) for s in facts.operations.steps), *(id(s.function) for s in facts.all_sites)}
         return any(
