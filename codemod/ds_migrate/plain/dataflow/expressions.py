@@ -250,12 +250,12 @@ class Expressions:
 
     def _kind_made_by(self, name: str, given: cst.Call, file: SourceFile) -> Kind:
         """Return the kind of what a name of a library makes of its arguments."""
+        if name != "?" and not is_optimizer_name(name):
+            return kind_made_by(name)
         params = argument(given, 0, "params") or argument(given, None, "params")
-        parameters = params.value if params is not None else None
-        is_given_parameters = parameters is not None and are_parameters(parameters, self._scopes[id(file)])
+        is_given_parameters = params is not None and are_parameters(params.value, self._scopes[id(file)])
         if name != "?":
-            is_optimizer = is_given_parameters and params is given.args[0] and is_optimizer_name(name)
-            return Kind.OPTIMIZER if is_optimizer else kind_made_by(name)
+            return Kind.OPTIMIZER if is_given_parameters and params is given.args[0] else kind_made_by(name)
         if is_given_parameters:
             return Kind.OPTIMIZER
         scheduled = argument(given, 0, "optimizer") or argument(given, None, "optimizer")

@@ -16,7 +16,7 @@ from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules
 from ds_migrate.plain.dataflow.lookup.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.statements import Statements
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, attribute_owner, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.source import SourceFile
 
@@ -35,6 +35,8 @@ class Flow:
     def __init__(self, files: Mapping[Path, SourceFile], resolve: Resolve) -> None:
         self.files = files
         self._answers: dict[str, Any] = {}
+        # The library functions that calls may be of, with the calls, which keeps their ids: each part asks about all.
+        self._external: dict[int, tuple[cst.Call, list[str]]] = {}
         self._scopes = {id(file): Scopes(file) for file in files.values()}
         self._variables = Variables()
         self._expressions = Expressions(self._scopes, self._variables, ImportedModules(files.values()))
@@ -164,8 +166,11 @@ class Flow:
 
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
         """Return whether a call may be one of these functions of a library, by their dotted names."""
-        values = self.values(call.func, file)
-        return bool(values) and any(value.kind is Kind.EXTERNAL and value.name in names for value in values)
+        known = self._external.get(id(call))
+        if known is None:
+            external = of_kind(self.values(call.func, file), Kind.EXTERNAL)
+            known = self._external[id(call)] = call, [value.name for value in external]
+        return any(name in names for name in known[1]) if known[1] else False
 
     def is_named(self, node: cst.BaseExpression, file: SourceFile, name: str) -> bool:
         """Return whether an expression is what a library has by this dotted name, and nothing else."""
