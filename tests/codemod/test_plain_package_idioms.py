@@ -224,6 +224,35 @@ def test_a_class_that_a_package_imports_may_be_chosen_by_a_name(tmp_path: Path) 
     assert b"loss = F.mse_loss(engine(x), y)\n" in after
 
 
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_class_is_followed_through_the_package_around_its_module(is_package: bool, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    own = "class Own(Net):\n    def optimizer(self):\n        return torch.optim.SGD(self.parameters(), lr=0.1)\n"
+    loop = LOOP.replace("Net()", "models.nets.Own()").replace(
+        "torch.optim.SGD(model.parameters(), lr=0.1)", "model.optimizer()"
+    )
+    if is_package:
+        (tmp_path / "models" / "__init__.py").touch()
+    report = run(tmp_path, **{"models/nets": f"{HEADER}\n\n{own}"}, train=f"import models.nets\n{HEADER}{loop}")
+    (after,) = [file.after for file in report.files if file.after]
+    assert b"loss = F.mse_loss(engine(x), y)\n" in after
+
+
+def test_a_loop_is_found_whose_file_does_not_name_torch(tmp_path: Path) -> None:
+    loop = (
+        "def train(net, opt, loader):\n    for x, y in loader:\n        opt.zero_grad()\n"
+        "        loss = ((net(x) - y) ** 2).mean()\n        loss.backward()\n        opt.step()\n"
+    )
+    made = "net = Net()\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\ntrain(net, opt, DataLoader(data))\n"
+    report = run(tmp_path, loop=loop, script=f"from loop import train\n{HEADER}{made}")
+    assert {file.path.stem for file in report.files if file.after} == {"loop", "script"}
+
+
+def test_a_loop_of_a_project_that_does_not_name_torch_is_none(tmp_path: Path) -> None:
+    text = "def train(net, opt, data):\n    net(data).backward()\n    opt.step()\n"
+    assert not run(tmp_path, loop=text).files
+
+
 def test_the_number_of_parameters_and_the_time_are_printed_by_rank_0(tmp_path: Path) -> None:
     lines = "print(sum(p.numel() for p in model.parameters()))\nprint(time.strftime('%H', time.gmtime(0)))\n"
     after = convert(tmp_path, "import time\n" + HEADER + LOOP + lines)

@@ -65,14 +65,17 @@ def _is_imported(data: bytes, start: int) -> bool:
 
 def may_hold_loop(data: bytes) -> bool:
     """Return whether a file can hold a loop that steps an optimizer after a backward pass."""
-    return may_pass_backward(data) and may_step(data)
+    return names_torch(data) and may_pass_backward(data) and may_step(data)
+
+
+def names_torch(data: bytes) -> bool:
+    """Return whether a file may use torch, or an optimizer of it."""
+    return b"torch" in data or b"optim" in data
 
 
 def may_pass_backward(data: bytes) -> bool:
-    """Return whether a file can hold the backward pass of a loop, whose optimizer another file may step."""
-    if b"backward" in data and (b"torch" in data or b"optim" in data) and _BACKWARD.search(data) is not None:
-        return True
-    return _has_library_scaler(data)
+    """Return whether a file can hold the backward pass of a loop, whose optimizer another file may make and step."""
+    return (b"backward" in data and _BACKWARD.search(data) is not None) or _has_library_scaler(data)
 
 
 def may_step(data: bytes) -> bool:

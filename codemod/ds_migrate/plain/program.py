@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
-from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step
+from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step, names_torch
 from ds_migrate.plain.dynamic_imports import Folders, imports_by_name
 from ds_migrate.plain.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
@@ -93,7 +93,7 @@ def find_programs(
     groups = _connected(imported)
     programs = []
     for group in groups:
-        if not (group & trains and group & steps):
+        if not (group & trains and group & steps and any(names_torch(contents[name]) for name in group)):
             continue
         if len(group) <= MOST_FILES:
             along = {other for name in group for other in imported[name]} - group
@@ -104,7 +104,7 @@ def find_programs(
             if trains & (own | along):
                 programs.append(_program(own, along, resolver, is_divided=True))
     programs.sort(key=lambda program: program.files)
-    return programs, [paths[name] for name in sorted((trains & steps) - imported.keys())]
+    return programs, [paths[name] for name in sorted((trains & steps) - imported.keys()) if names_torch(contents[name])]
 
 
 def _with_imported(

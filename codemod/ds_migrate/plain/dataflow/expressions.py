@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.calls.returned_parameters import ParameterReturn
 from ds_migrate.plain.dataflow.classes import Classes
 from ds_migrate.plain.dataflow.containers.container_items import ContainerItems, item_name
 from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.lookup.definitions import SUBMODULES
 from ds_migrate.plain.dataflow.lookup.factories import Factories, Factory
 from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules, leading_text
 from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
@@ -102,7 +103,7 @@ class Expressions:
 
     def _member(self, base: Value, name: str) -> Values:
         if base.kind in (Kind.EXTERNAL, Kind.PART):
-            return deeper(base, f"{base.name}.{name}")
+            return self.variables.held((SUBMODULES, f"{base.name}.{name}")) or deeper(base, f"{base.name}.{name}")
         if base.kind is Kind.FILE:
             if name == "__dict__":
                 return frozenset({base})

@@ -15,6 +15,7 @@ from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
+SUBMODULES = -2  # owner of the modules of packages that are no files of the program, by their whole names
 Resolve = Callable[[Path, str, str, int], Path | None]  # file, module, name, leading dots -> file
 
 
@@ -119,6 +120,8 @@ class Definitions:
                     inner, value = package, Value(Kind.FILE, id(package.module))
         else:
             value = Value(Kind.EXTERNAL, 0, name if alias.evaluated_alias else bound)
+            if found is not None:
+                self._variables.add((SUBMODULES, name), frozenset({Value(Kind.FILE, id(found.module))}))
         self._variables.add((scope, bound), frozenset({value}))
 
     def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
