@@ -174,6 +174,17 @@ class TestTrainingLoaders:
                 list(test)
         assert [trained for _, trained in loaders.training()] == [True, False]
 
+    def test_a_loader_whose_first_batches_alone_are_read_ahead_of_training_does_not_train(self) -> None:
+        """StarGAN v2 draws two batches to look at; on 2 ranks its reference was another one."""
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            train, shown = DataLoader(NUMBERS, batch_size=1), DataLoader(NUMBERS, batch_size=5)
+            batches = iter(shown)
+            next(batches), next(batches)
+            for _ in train:
+                loaders.trained()
+        assert [trained for _, trained in loaders.training()] == [True, False]
+
     @pytest.mark.parametrize("evaluates", ["without gradients", "in eval()"])
     def test_a_loader_that_evaluations_draw_from_between_steps_does_not_train(self, evaluates: str) -> None:
         loaders, model = Loaders(str(Path(__file__).parent)), torch.nn.Linear(1, 1)
@@ -482,6 +493,20 @@ def test_a_printed_mean_that_is_another_one_is_noted(capsys: pytest.CaptureFixtu
     assert printed_otherwise(lines, again, ["2.31 s"]) == "'epoch 1 loss 0.5000' became '2.31 s'"
     assert printed_otherwise(lines, again, lines[:1]) == "2 lines became 1"
     assert not printed_otherwise(lines, ["seed 7"], ["seed 8"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("Namespace(lr=0.1)", "Namespace(local_rank=-1, lr=0.1)"), ("{'lr': 0.1}", "{'lr': 0.1, 'local_rank': -1}")],
+)
+def test_the_argument_of_the_launcher_is_no_other_text(before: str, after: str) -> None:
+    assert not printed_otherwise([before], [before], [after])
+
+
+def test_of_a_long_line_what_differs_is_shown() -> None:
+    before, after = "x" * 300 + "a" + "y" * 300, "x" * 300 + "b" + "y" * 300
+    found = printed_otherwise([before], [before], [after])
+    assert len(found) < 200 and "xa" in found and "xb" in found
 
 
 def test_a_file_that_several_ranks_save_is_found(tmp_path: Path) -> None:

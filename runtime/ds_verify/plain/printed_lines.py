@@ -14,6 +14,8 @@ from unittest import mock
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _MOST = 1000
+_AROUND = 40  # characters on each side of a difference
+_LAUNCHER_ARGUMENT = re.compile(r"'?local_rank'?[=:] ?-1, |, '?local_rank'?[=:] ?-1")  # in args that a script prints
 _CLOSE = 1e-3
 """Printed numbers are rounded. Those of two runs of the original that differ by more vary by themselves: a duration."""
 
@@ -41,17 +43,26 @@ def printed_otherwise(original: Sequence[str], control: Sequence[str], converted
     Args:
         original: its lines. control: those of a second run, which show what differs by itself. converted: its lines.
     """
-    for before, again, after in zip(original, control, converted, strict=False):
+    without_argument = [_LAUNCHER_ARGUMENT.sub("", line) for line in converted]
+    for before, again, after in zip(original, control, without_argument, strict=False):
         if _NUMBER.sub("", before) != _NUMBER.sub("", again):
             return ""  # from here on another run is another text
         if _NUMBER.sub("", before) != _NUMBER.sub("", after) or any(
             _is_close(one, two) and not _is_close(one, three)
             for one, two, three in zip(*map(_NUMBER.findall, (before, again, after)), strict=True)
         ):
-            return f"{before.strip()!r} became {after.strip()!r}"
+            return "{!r} became {!r}".format(*_excerpts(before.strip(), after.strip()))
     if len(original) == len(control) != len(converted):
         return f"{len(original)} lines became {len(converted)}"
     return ""
+
+
+def _excerpts(one: str, other: str) -> tuple[str, str]:
+    """Return two lines, of long ones what is around their first difference."""
+    same = next((place for place, pair in enumerate(zip(one, other, strict=False)) if len(set(pair)) > 1), 0)
+    start = max(same - _AROUND, 0)
+    first, second = (line[start : start + 2 * _AROUND] for line in (one, other))
+    return ("..." * (start > 0) + first, "..." * (start > 0) + second)
 
 
 def _is_close(one: str, other: str) -> bool:

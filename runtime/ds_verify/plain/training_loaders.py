@@ -116,11 +116,12 @@ class Loaders:
         like those that the same function makes for other calls.
         """
         finished = {number: use.batches() - (number in self._read) for number, use in enumerate(self.used)}
-        most = max(finished.values(), default=0)
+        followed = {number: sum(one.followed for one in self.used[number].passes) for number in finished}
+        most = max(followed.values(), default=0)
         is_judged = any(one.trained for use in self.used for one in use.passes)  # a script may train in eval()
         of_rounds = self._sites_of_rounds()
         trains = {
-            number: batches * _RARE > most // 2
+            number: followed[number] * _RARE > most // 2
             and self.used[number].trains(number in self._read, is_judged)
             and self.used[number].site not in of_rounds
             for number, batches in finished.items() if batches
