@@ -192,6 +192,30 @@ def test_only_the_loader_of_the_phase_that_trains_is_divided(tmp_path: Path, loa
     assert "shard(DataLoader(data))" in after and "shard(DataLoader(data, 2))" not in after
 
 
+@pytest.mark.parametrize("made", ['{x: DataLoader(data, batch_size=4) for x in ("train", "val")}', "make()"])
+@pytest.mark.parametrize("used", ["loaders['train']", "loader"])
+def test_an_item_that_trains_by_its_name_is_divided_behind_the_dict(used: str, made: str, tmp_path: Path) -> None:
+    text = """
+    def make():
+        return {x: DataLoader(data, batch_size=4) for x in ("train", "val")}
+
+
+    loaders = MADE
+    loader = loaders["train"]
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, len(loaders["train"]))
+    for x, y in USED:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        schedule.step()
+    """
+    after = convert(tmp_path, body(text.replace("MADE", made).replace("USED", used)))
+    assert 'loaders["train"] = shard(loaders["train"])\nloader = loaders["train"]\n' in after
+    assert after.count("shard(") == 1
+
+
 def test_the_item_of_the_phase_that_trains_is_divided_where_a_loop_makes_it(tmp_path: Path) -> None:
     made = 'for x in ["train", "val"]:\n    loaders[x] = DataLoader(sets[x], batch_size=4)'
     text = body(SPLIT).replace(

@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import dotted, parameters, targets, walk
+from ds_migrate.syntax.nodes import dotted, indices_of, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 8
@@ -127,6 +127,9 @@ def _names(
     if not _holds(maker, loaders_of(node, file, facts.flow), facts):
         return
     is_wrapped = of_kind(facts.flow.values(node, file), Kind.INSTANCE)  # shard() takes no object that has a loader
+    if isinstance(node, cst.Subscript) and depth and not is_wrapped:
+        yield _of_item(node, file, facts)
+        return
     if depth == 0 or is_wrapped or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
         raise _UnknownNameError
     if isinstance(node, cst.Call):
@@ -155,8 +158,33 @@ def _names(
                 inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
+        if isinstance(assign.value, cst.Subscript):
+            yield _of_item(assign.value, other, facts)
+            continue
         followed = above | {text} if other is file else frozenset({text})
         yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
+
+
+def _key(node: cst.BaseExpression) -> str:
+    """Return the text by which an item is named: of ``loaders["train"]``."""
+    index = next(iter(indices_of(node)), None) if isinstance(node, cst.Subscript) else None
+    return str(index.evaluated_value) if isinstance(index, cst.SimpleString) else ""
+
+
+def _of_item(node: cst.Subscript, file: SourceFile, facts: LoopFacts) -> LoaderName:
+    """Return the item of a dict by its name, behind the one statement that makes the dict at once."""
+    held = node.value
+    scope = facts.flow.scopes(file).owner(held.value, held) if isinstance(held, cst.Name) else None
+    assigned = list(_assignments(held, scope, file, facts)) if isinstance(held, (cst.Name, cst.Attribute)) else []
+    mappings = facts.flow.values(held, file)
+    if len(assigned) != 1 or not _key(node) or of_kind(mappings, Kind.MAPPING) != mappings:
+        raise _UnknownNameError
+    ((other, assign, text),) = assigned
+    statement = other.parent(assign)
+    is_whole = isinstance(assign.value, (cst.Call, cst.DictComp)) and dotted(assign.targets[0].target) == text
+    if not is_whole or not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        raise _UnknownNameError
+    return LoaderName(other, statement, f'{text}["{_key(node)}"]')
 
 
 def _names_inside(
