@@ -837,6 +837,56 @@ def test_an_environment_whose_seed_is_none_by_default_is_for_review(
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
 
 
+TWO_ENVIRONMENTS = """\
+import argparse
+import gymnasium as gym
+import numpy.random as draws
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=None)
+args = parser.parse_args()
+
+class Scaled(gym.Wrapper):
+    def reset(self, *, seed=None, options=None):
+        state, info = self.env.reset(seed=seed, options=options)
+        return state / 2, info
+
+def make_env(seed=None):
+    env = gym.make("CartPole-v1")
+    if seed is not None:
+        env.reset(seed=seed)
+    return env
+
+def record(env, seed=42):
+    env = gym.wrappers.RecordVideo(env, "videos")
+    env.reset(seed=seed)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "places"),
+    [
+        ("env = gym.make('a')\nother = gym.make('b')\nenv.reset()\nother.reset(seed=0)\n", [0]),
+        ("env = gym.make('a')\nother = gym.make('b')\nenv.reset(seed=1)\nother.reset(seed=0)\n", []),
+        ("env = gym.make('a')\nother = gym.make('b')\nprint(env.observation_space)\nother.reset(seed=0)\n", []),
+        ("env = gym.make('a')\nother = gym.make('b', seed=0)\nenv.reset()\nother.reset()\n", [0]),
+        ("env = make_env(args.seed)\nother = make_env()\nenv.reset()\nrecord(other)\n", [0]),
+        ("env = make_env(seed=3)\nother = make_env()\nenv.reset()\nother.reset()\n", [1]),
+        ("env = Scaled(gym.make('a'))\nother = Scaled(gym.make('b'))\nenv.reset(seed=0)\nother.reset()\n", [1]),
+        ("env = gym.vector.SyncVectorEnv([lambda: gym.make('a')])\nother = gym.make('b')\n"
+         "env.reset(seed=0)\nother.reset()\n", [1]),
+        ("env = make_env()\nenv.reset()\ndraws.seed(0)\nenv.action_space.seed(0)\n", [-9]),
+        ("class Agent:\n    def __init__(self, env):\n        self.env = env\n    def play(self):\n"
+         "        self.env.reset()\nagent = Agent(make_env())\nmake_env(3).reset()\nagent.play()\n", [5]),
+    ],
+)  # fmt: skip
+def test_the_seed_of_one_environment_says_nothing_of_another(lines: str, places: list[int], tmp_path: Path) -> None:
+    before = HEADER + TWO_ENVIRONMENTS
+    report = run(tmp_path, train=before + lines + LOOP)
+    found = [f for _, f in report.findings(Severity.REVIEW) if "separate environment" in f.message]
+    assert [f.line - before.count("\n") - 1 for f in found] == places
+
+
 def test_a_name_that_a_with_statement_binds_is_not_what_another_one_binds_to_it(tmp_path: Path) -> None:
     setup = 'import yaml\nwith open("c.yaml") as f:\n    config = yaml.safe_load(f)\nbest = 9.0\nif config["deep"]:\n'
     setup += "    model.fc.bias.data.zero_()"

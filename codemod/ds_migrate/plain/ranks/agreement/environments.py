@@ -10,57 +10,86 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import NOTHING, Value
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.agreement.made_environments import MAKERS, MadeEnvironments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, parameters
 from ds_migrate.syntax.source import SourceFile
 
-_LIBRARIES = ("gym", "gymnasium")
-_MAKERS = tuple(f"{library}.{name}" for library in _LIBRARIES for name in ("make", "make_vec", "vector.make"))
-_OTHERS = frozenset({"random", "np.random", "numpy.random", "torch", "torch.random"})  # that seed() means too
+_Call = tuple[SourceFile, cst.Call]
 _DEPTH = 8
 _ADVICE = "give reset() a seed that is the same on all ranks, or let rank 0 decide where episodes and training end"
 
 
 def unseeded_environments(files: list[SourceFile], flow: Flow) -> Iterator[Note]:
-    """Yield a note for each environment, and each action that one draws, if the program gives none of them a seed."""
-    calls = [(file, call) for file in files for call in file.nodes(cst.Call)]
-    made = [(file, call) for file, call in calls if flow.is_call_of(call, file, _MAKERS)]
-    drawn = [(file, call) for file, call in calls if _is_of_actions(call, "sample")]
-    if not made:
+    """Yield a note for each environment, and each action that one draws, if the program gives it no seed."""
+    environments = MadeEnvironments(files, flow)
+    if not environments.makers:
         return
-    seeds = _Seeds(files, flow)
-    if not any(_seeds_environment(call, file, seeds) for file, call in calls):
-        for file, call in made:
-            message = "each rank acts in a separate environment: its data and the lengths of its episodes differ"
-            yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
-    elif not any(_is_of_actions(call, "seed") for _, call in calls):
-        for file, call in drawn:
+    idle = idle_functions(flow)
+    calls = [(file, call) for file in files for call in file.nodes(cst.Call) if not idle.hold(call, file)]
+    seeds = _Seeds(files, flow, environments)
+    unseeded = [one for one in environments.all if not any(seeds.reaches(one, call, file) for file, call in calls)]
+    is_without_seeds = len(unseeded) == len(environments.all)
+    makers = environments.makers
+    if not is_without_seeds:  # an environment whose shapes alone are read has no episodes
+        acting = NOTHING.union(*(environments.meant(owner, file) for file, owner in _actors(calls)))
+        unseeded = [one for one in unseeded if any(flow.copies.may_be_one(one, other) for other in acting)]
+        makers = [environments.maker(one) for one in unseeded]
+    for file, call in {id(call): (file, call) for file, call in makers}.values():
+        message = "each rank acts in a separate environment: its data and the lengths of its episodes differ"
+        yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
+    if is_without_seeds or any(_is_of_actions(call, "seed") for _, call in calls):
+        return
+    for file, call in calls:
+        if _is_of_actions(call, "sample"):
             message = "each rank draws other actions here: its data and the lengths of its episodes differ"
             yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give the space of actions a seed")
 
 
-def _seeds_environment(call: cst.Call, file: SourceFile, seeds: _Seeds) -> bool:
-    if not isinstance(call.func, cst.Attribute):
-        return False
-    name = call.func.attr.value
-    if name == "reset":
-        seed = argument(call, None, "seed")
-        return seed is not None and seeds.is_given(seed.value, file)
-    is_seeded = name == "seed" and bool(call.args) and dotted(call.func.value) not in _OTHERS
-    return is_seeded and seeds.is_given(call.args[0].value, file)
+def _actors(calls: list[_Call]) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield what each episode begins in, or acts in."""
+    for file, call in calls:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("reset", "step"):
+            yield file, call.func.value
 
 
 class _Seeds:
     """Seeds of a program, some of which are None where no option gives one."""
 
-    def __init__(self, files: list[SourceFile], flow: Flow) -> None:
+    def __init__(self, files: list[SourceFile], flow: Flow, environments: MadeEnvironments) -> None:
         self._flow = flow
+        self._environments = environments
         self._calls = [(file, call) for file in files for call in file.nodes(cst.Call)]
 
-    def is_given(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
-        """Return whether a seed is a number where nothing but the defaults of the program says so."""
+    def reaches(self, environment: Value, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call makes an environment with a seed, or gives it one."""
+        copies = self._flow.copies
+        seed = argument(call, None, "seed")
+        if seed is not None and self._flow.is_call_of(call, file, MAKERS):
+            seeded = self._environments.meant(call, file)
+        elif isinstance(call.func, cst.Attribute) and call.func.attr.value in ("reset", "seed"):
+            if call.func.attr.value == "seed":
+                seed = call.args[0] if call.args and not _is_of_actions(call, "seed") else None
+            seeded = self._environments.acted_on(call, file) if seed is not None else NOTHING
+        else:
+            return False
+        if seed is None or not any(copies.may_be_one(environment, one) for one in seeded):
+            return False
+        return self.is_given(seed.value, file, copies.calls(environment))
+
+    def is_given(self, node: cst.BaseExpression, file: SourceFile, through: list[_Call], depth: int = _DEPTH) -> bool:
+        """Return whether a seed is a number where nothing but the defaults of the program says so.
+
+        Args:
+            node: the seed.
+            file: of the seed.
+            through: the calls that return the environment, each of a function that other calls may give another seed.
+            depth: of the calls that the seed is followed through.
+        """
         if dotted(node) == "None" or depth == 0:
             return depth == 0
         if isinstance(node, cst.Attribute):
@@ -69,14 +98,22 @@ class _Seeds:
         function = file.function(node)
         own = parameters(function) if function is not None else []
         param = next((p for p in own if p.name.value == dotted(node)), None)
-        if function is None or param is None or param.default is None or dotted(param.default) != "None":
+        if function is None or param is None:
+            return True
+        calls = [(home, call) for home, call in through if self._is_of(call, home, function)]
+        if not calls and (param.default is None or dotted(param.default) != "None"):
             return True
         given = [
             (home, value)
-            for home, call in self._calls
+            for home, call in calls or self._calls
             for variable, value in self._flow.passed(call, home) if variable == (id(function), param.name.value)
         ]  # fmt: skip
-        return any(self.is_given(value, home, depth - 1) for home, value in given)
+        if calls and not given:
+            return param.default is None or dotted(param.default) != "None"
+        return any(self.is_given(value, home, through, depth - 1) for home, value in given)
+
+    def _is_of(self, call: cst.Call, file: SourceFile, function: cst.FunctionDef) -> bool:
+        return any(value.key == id(function) for value in self._flow.values(call.func, file))
 
     def _defaults(self, name: str) -> Iterator[cst.BaseExpression | None]:
         """Yield the default of each option of a name; None where it has none."""
