@@ -118,11 +118,11 @@ for phase in PARTS:
 """
 
 
-@pytest.mark.parametrize(("parts", "count"), [('["train", "val"]', 1), ("range(2)", 0)])
-def test_a_function_that_makes_the_loader_of_each_phase_is_for_review(parts: str, count: int, tmp_path: Path) -> None:
-    (file,) = run(tmp_path, train=HEADER + PHASES.replace("PARTS", parts)).files
-    reviews = [finding.message for finding in file.findings if finding.severity is Severity.REVIEW]
-    assert reviews == ["this call may make loaders for evaluation too, which then give each rank a share"] * count
+@pytest.mark.parametrize(("parts", "is_item"), [('["train", "val"]', True), ("range(2)", False)])
+def test_the_loader_of_a_phase_is_divided_that_a_function_makes(parts: str, is_item: bool, tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + PHASES.replace("PARTS", parts))
+    assert ('loaders["train"] = shard(loaders["train"])\n' in after) is is_item
+    assert ("return shard(DataLoader(" in after) is not is_item
 
 
 SPLIT = """
@@ -214,6 +214,39 @@ def test_an_item_that_trains_by_its_name_is_divided_behind_the_dict(used: str, m
     after = convert(tmp_path, body(text.replace("MADE", made).replace("USED", used)))
     assert 'loaders["train"] = shard(loaders["train"])\nloader = loaders["train"]\n' in after
     assert after.count("shard(") == 1
+
+
+@pytest.mark.parametrize("made", ["{x: DataLoader(sets[x], batch_size=4) for x in sets}", "make(sets)"])
+def test_the_item_of_the_phase_that_trains_is_divided_behind_the_dict(made: str, tmp_path: Path) -> None:
+    make = "def make(sets):\n    return {x: DataLoader(sets[x], batch_size=4) for x in sets}\n\n\n"
+    text = LOADERS_OF_PHASES.replace("LOADERS", f"sets = dict(train=data, val=data)\n    loaders = {made}")
+    after = convert(tmp_path, HEADER + "\n\n" + make + body(text).removeprefix(HEADER))
+    assert f'loaders = {made}\nloaders["train"] = shard(loaders["train"])\n' in after and after.count("shard(") == 1
+
+
+def test_the_item_of_a_dict_is_divided_before_a_function_that_trains_is_given_the_dict(tmp_path: Path) -> None:
+    text = """
+    def make():
+        return {x: DataLoader(data, batch_size=4) for x in ("train", "val")}
+
+
+    def fit(model, optimizer, loaders):
+        for phase in ["train", "val"]:
+            for x, y in loaders[phase]:
+                loss = F.mse_loss(model(x), y)
+                if phase == "train":
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held = make()
+    fit(model, optimizer, held)
+    """
+    after = convert(tmp_path, body(text))
+    assert 'held = make()\nheld["train"] = shard(held["train"])\n' in after and after.count("shard(") == 1
 
 
 def test_the_item_of_the_phase_that_trains_is_divided_where_a_loop_makes_it(tmp_path: Path) -> None:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.batches.loader_items import LoaderName, are_texts, assignments, item_name
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import dotted, indices_of, parameters, targets, walk
+from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 8
-
-
-@dataclass(frozen=True, eq=False)
-class LoaderName:
-    """A name that is assigned a loader which a function returns. ``text``: the name, or ``self.loader``."""
-
-    file: SourceFile
-    statement: cst.BaseStatement
-    text: str
 
 
 class _UnknownNameError(Exception):
@@ -64,10 +55,7 @@ def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts
 def _is_for_each(file: SourceFile, call: cst.CSTNode) -> bool:
     """Return whether a call is made for each of several things by name, such as ``"train"`` and ``"val"``."""
     return any(
-        isinstance(outer, cst.CompFor | cst.For)
-        and isinstance(outer.iter, cst.List | cst.Tuple)
-        and bool(outer.iter.elements)
-        and all(isinstance(element.value, cst.SimpleString) for element in outer.iter.elements)
+        isinstance(outer, cst.CompFor | cst.For) and are_texts(outer.iter)
         for around in file.ancestors(call)
         for outer in [getattr(around, "for_in", around)]
     )
@@ -128,7 +116,7 @@ def _names(
         return
     is_wrapped = of_kind(facts.flow.values(node, file), Kind.INSTANCE)  # shard() takes no object that has a loader
     if isinstance(node, cst.Subscript) and depth and not is_wrapped:
-        yield _of_item(node, file, facts)
+        yield _known(item_name(node, file, inner, facts))
         return
     if depth == 0 or is_wrapped or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
         raise _UnknownNameError
@@ -144,7 +132,7 @@ def _names(
     if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(node) for p in parameters(scope)):
         yield from _of_parameter(scope, str(dotted(node)), file, inner, maker, facts, depth)
         return
-    assigned = list(_assignments(node, scope, file, facts))
+    assigned = list(assignments(node, scope, file, facts))
     if not assigned:
         raise _UnknownNameError
     for other, assign, text in assigned:
@@ -159,32 +147,16 @@ def _names(
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
         if isinstance(assign.value, cst.Subscript):
-            yield _of_item(assign.value, other, facts)
+            yield _known(item_name(assign.value, other, inner, facts))
             continue
         followed = above | {text} if other is file else frozenset({text})
         yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
 
 
-def _key(node: cst.BaseExpression) -> str:
-    """Return the text by which an item is named: of ``loaders["train"]``."""
-    index = next(iter(indices_of(node)), None) if isinstance(node, cst.Subscript) else None
-    return str(index.evaluated_value) if isinstance(index, cst.SimpleString) else ""
-
-
-def _of_item(node: cst.Subscript, file: SourceFile, facts: LoopFacts) -> LoaderName:
-    """Return the item of a dict by its name, behind the one statement that makes the dict at once."""
-    held = node.value
-    scope = facts.flow.scopes(file).owner(held.value, held) if isinstance(held, cst.Name) else None
-    assigned = list(_assignments(held, scope, file, facts)) if isinstance(held, (cst.Name, cst.Attribute)) else []
-    mappings = facts.flow.values(held, file)
-    if len(assigned) != 1 or not _key(node) or of_kind(mappings, Kind.MAPPING) != mappings:
+def _known(name: LoaderName | None) -> LoaderName:
+    if name is None:
         raise _UnknownNameError
-    ((other, assign, text),) = assigned
-    statement = other.parent(assign)
-    is_whole = isinstance(assign.value, (cst.Call, cst.DictComp)) and dotted(assign.targets[0].target) == text
-    if not is_whole or not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        raise _UnknownNameError
-    return LoaderName(other, statement, f'{text}["{_key(node)}"]')
+    return name
 
 
 def _names_inside(
@@ -231,16 +203,3 @@ def _of_parameter(
         if arg is None or arg.star:
             raise _UnknownNameError
         yield from _names(arg.value, caller, call, maker, facts, depth - 1)
-
-
-def _assignments(
-    node: cst.Name | cst.Attribute, scope: cst.CSTNode | None, file: SourceFile, facts: LoopFacts
-) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
-    """Yield the assignments of a name or attribute, alone or in a tuple, with the name as it is written there."""
-    variable = facts.flow.variable(node, file)
-    for other in [file] if isinstance(node, cst.Name) else facts.flow.files.values():
-        for assign in other.nodes(cst.Assign, below=scope if scope is not None else other.module):
-            for target in targets(assign):
-                for each in [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]:
-                    if isinstance(each, type(node)) and facts.flow.variable(each, other) == variable is not None:
-                        yield other, assign, str(dotted(each))

@@ -31,7 +31,7 @@ class TrainingPhase:
 
 def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> TrainingPhase | None:
     """Return the loader of the one phase in which there are steps, of the loaders that a call makes for each phase."""
-    found = {_phase_of(step) for step in steps}
+    found = {phase_around(step.node, step.file) for step in steps}
     if len(found) != 1 or None in found:
         return None
     ((variable, phase, test, over),) = [each for each in found if each is not None]
@@ -58,7 +58,7 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
 
 def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow) -> Values:
     """Return what ``loaders[phase]``, that a loop around a step runs over, holds for phases in which nothing steps."""
-    found = _phase_of(step)
+    found = phase_around(step.node, step.file)
     if found is None or file is not step.file:
         return NOTHING
     variable, phase, _, _ = found
@@ -83,12 +83,12 @@ def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile
     return TrainingPhase(file.statement(maker), code(item), f'{name} == "{phase}"')
 
 
-def _phase_of(step: Step) -> tuple[str, str, str, bool] | None:
-    """Return the name and the text that are compared around a step, as written, and whether the loop's loader is
+def phase_around(node: cst.CSTNode, file: SourceFile) -> tuple[str, str, str, bool] | None:
+    """Return the name and the text that are compared around a node, as written, and whether the loop's loader is
     chosen by that name."""
-    inner: cst.CSTNode = step.node
+    inner = node
     compared: tuple[str, str, str] | None = None
-    for outer in step.file.ancestors(step.node):
+    for outer in file.ancestors(node):
         if isinstance(outer, cst.FunctionDef):
             break
         if isinstance(outer, cst.If) and inner is outer.body and isinstance(outer.test, cst.Comparison):
@@ -100,7 +100,7 @@ def _phase_of(step: Step) -> tuple[str, str, str, bool] | None:
         if isinstance(outer, cst.For) and compared is not None:
             chosen = any(
                 isinstance(index.slice, cst.Index) and dotted(index.slice.value) == compared[0]
-                for part in step.file.nodes(cst.Subscript, below=outer.iter)
+                for part in file.nodes(cst.Subscript, below=outer.iter)
                 for index in part.slice
             )
             return *compared, chosen

@@ -1,0 +1,88 @@
+"""Loaders as items of a dict: ``loaders["train"]``, which can be divided behind the statement that makes the dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.batches.phases import phase_around
+from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.nodes import code, dotted, indices_of, parameters, targets, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 4  # functions that a dict is passed to
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderName:
+    """A name that is assigned a loader which a function returns. ``text``: the name, or ``self.loader``."""
+
+    file: SourceFile
+    statement: cst.BaseStatement
+    text: str
+
+
+def item_name(node: cst.Subscript, file: SourceFile, inner: cst.CSTNode, facts: LoopFacts) -> LoaderName | None:
+    """Return the item of a dict by its name, behind the one statement that makes the dict; None where several may.
+
+    Args:
+        inner: what runs for each batch of the item.
+    """
+    key = _key(node, inner, file)
+    return _item_of(node.value, key, file, facts, _DEPTH) if key else None
+
+
+def _item_of(held: cst.BaseExpression, key: str, file: SourceFile, facts: LoopFacts, depth: int) -> LoaderName | None:
+    """Return the item of a dict that a name holds, which may be an argument of its function."""
+    mappings = facts.flow.values(held, file)
+    if not isinstance(held, (cst.Name, cst.Attribute)) or of_kind(mappings, Kind.MAPPING) != mappings or not depth:
+        return None
+    scope = facts.flow.scopes(file).owner(held.value, held) if isinstance(held, cst.Name) else None
+    assigned = list(assignments(held, scope, file, facts))
+    if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(held) for p in parameters(scope)):
+        calls = facts.callers.of(scope)
+        given = facts.flow.given(calls[0][1], scope, str(dotted(held)), calls[0][0]) if len(calls) == 1 else None
+        is_given = given is not None and not given.star and not assigned
+        return _item_of(given.value, key, calls[0][0], facts, depth - 1) if given is not None and is_given else None
+    if len(assigned) != 1:
+        return None
+    ((other, assign, text),) = assigned
+    statement = other.parent(assign)
+    is_whole = isinstance(assign.value, (cst.Call, cst.DictComp)) and dotted(assign.targets[0].target) == text
+    if not is_whole or not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    return LoaderName(other, statement, f'{text}["{key}"]')
+
+
+def _key(node: cst.Subscript, inner: cst.CSTNode, file: SourceFile) -> str:
+    """Return the text by which an item is named: of ``loaders["train"]``, and where ``phase`` is that in
+    ``loaders[phase]``."""
+    index = next(iter(indices_of(node)), None)
+    phase = phase_around(inner, file)
+    if phase is None or dotted(index) != phase[0]:
+        return str(index.evaluated_value) if isinstance(index, cst.SimpleString) else ""
+    loops = (outer for outer in file.ancestors(inner) if isinstance(outer, cst.For))
+    phases = [loop.iter for loop in loops if dotted(loop.target) == phase[0] and are_texts(loop.iter)]
+    return phase[1] if any(code(part).strip("\"'") == phase[1] for over in phases for part in walk(over)) else ""
+
+
+def are_texts(node: cst.BaseExpression) -> bool:
+    """Return whether a node is a list of texts, as they are written."""
+    elements = node.elements if isinstance(node, (cst.List, cst.Tuple)) else ()
+    return bool(elements) and all(isinstance(element.value, cst.SimpleString) for element in elements)
+
+
+def assignments(
+    node: cst.Name | cst.Attribute, scope: cst.CSTNode | None, file: SourceFile, facts: LoopFacts
+) -> Iterator[tuple[SourceFile, cst.Assign, str]]:
+    """Yield the assignments of a name or attribute, alone or in a tuple, with the name as it is written there."""
+    variable = facts.flow.variable(node, file)
+    for other in [file] if isinstance(node, cst.Name) else facts.flow.files.values():
+        for assign in other.nodes(cst.Assign, below=scope if scope is not None else other.module):
+            for target in targets(assign):
+                for each in [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]:
+                    if isinstance(each, type(node)) and facts.flow.variable(each, other) == variable is not None:
+                        yield other, assign, str(dotted(each))
