@@ -12,7 +12,8 @@ from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import keep_argument, keep_part
-from ds_migrate.plain.ranks.unwrapping.weight_copies import copies_weights
+from ds_migrate.plain.ranks.unwrapping.early_copies import early_copies
+from ds_migrate.plain.ranks.unwrapping.weight_copies import weight_copies
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -55,7 +56,10 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
         )
         help_text = "wrap the whole module, or keep what ranks do not share out of it"
         review(Note(Code.PLAIN_DISTRIBUTED, file, call, message, help_text))
-    is_copied = copies_weights(frozenset(value for site in facts.sites for value in site.of), facts.flow)
+    for note in early_copies(facts, removed):
+        review(note)
+    modules = frozenset(value for site in facts.sites for value in site.of)
+    is_copied = any(True for _ in weight_copies(modules, facts.flow))
     for file, call, module in removed:
         message = f"{code(call.func)} is removed: the engine averages gradients"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)

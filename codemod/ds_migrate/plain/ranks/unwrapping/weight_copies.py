@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
@@ -16,12 +18,11 @@ _COPIES = frozenset({"clone", "copy", "deepcopy", "parameters_to_vector"})
 _DEPTH = 3  # of names that are made of others
 
 
-def copies_weights(modules: Values, flow: Flow) -> bool:
-    """Return whether a program copies the weights of these modules: ranks must hold the same by then."""
-    return any(
-        any(_is_copy(call, file, modules, flow) for call in file.nodes(cst.Call)) or _copies(file, modules, flow)
-        for file in flow.files.values()
-    )
+def weight_copies(modules: Values, flow: Flow) -> Iterator[tuple[SourceFile, cst.Call]]:
+    """Yield the calls that copy the weights of these modules: ranks must hold the same by then."""
+    for file in flow.files.values():
+        yield from ((file, call) for call in file.nodes(cst.Call) if _is_copy(call, file, modules, flow))
+        yield from ((file, call) for call in _copies(file, modules, flow))
 
 
 def _is_copy(call: cst.Call, file: SourceFile, modules: Values, flow: Flow) -> bool:
@@ -32,8 +33,8 @@ def _is_copy(call: cst.Call, file: SourceFile, modules: Values, flow: Flow) -> b
     return (name == "deepcopy" or is_average) and any(flow.values(arg, file) & modules for arg in given)
 
 
-def _copies(file: SourceFile, modules: Values, flow: Flow) -> bool:
-    """Return whether a function, or the lines of a module, copy or mix weights that they ask these modules for."""
+def _copies(file: SourceFile, modules: Values, flow: Flow) -> Iterator[cst.Call]:
+    """Yield the calls of a function, or a module, that copy or mix weights that it asks these modules for."""
     asked: dict[cst.FunctionDef | None, list[tuple[cst.Call, Values]]] = {}
     for call in file.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _WEIGHTS:
@@ -51,8 +52,7 @@ def _copies(file: SourceFile, modules: Values, flow: Flow) -> bool:
             is_loaded = name == "load_state_dict" and any(_has(arg, own, names) for arg in call.args)
             is_other = isinstance(call.func, cst.Attribute) and not flow.values(call.func.value, file) & modules
             if is_copy or (is_loaded and is_other) or (is_mixed and name in _WRITES):
-                return True
-    return False
+                yield call
 
 
 def _names_of(own: set[int], function: cst.FunctionDef | None, file: SourceFile) -> set[str]:
