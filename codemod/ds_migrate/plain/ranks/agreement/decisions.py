@@ -25,6 +25,7 @@ from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finit
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.batch_statistics import batch_statistics
 from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
@@ -121,7 +122,8 @@ def agree(
     for note in batch_statistics(parts, totals):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
-    for note in (*of_shares, *sample_files(plan, files, values)):
+    of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))
+    for note in of_shares:
         if may_run_alone(note.file, plan.facts):
             review(note)
     if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):

@@ -22,7 +22,7 @@ def evaluated_shares(makers: Collection[int], files: list[SourceFile], facts: Lo
         makers: the calls whose loaders are divided, by identity.
     """
     modules = frozenset(value for site in facts.sites for value in site.of)
-    training = _training(facts) if makers else set()
+    training = training_nodes(facts) if makers else set()
     for file in files if makers else ():
         for loop in file.nodes(cst.For):
             if not any(id(facts.flow.node(v)) in makers for v in loaders_of(loop.iter, file, facts.flow)):
@@ -35,7 +35,7 @@ def evaluated_shares(makers: Collection[int], files: list[SourceFile], facts: Lo
                 yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
 
 
-def _training(facts: LoopFacts) -> set[int]:
+def training_nodes(facts: LoopFacts) -> set[int]:
     """Return the backward passes and steps, and the calls that lead to one, by identity."""
     places = (*facts.operations.steps, *facts.operations.backwards)
     found = {id(place.node) for place in places}

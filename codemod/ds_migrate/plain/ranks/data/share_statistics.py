@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
+from ds_migrate.plain.ranks.data.collected_items import collected_items
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import targets, walk
@@ -70,7 +71,8 @@ def sums_up(loop: cst.For, file: SourceFile) -> bool:
     sums: list[cst.AugAssign] = file.nodes(cst.AugAssign, below=loop.body)
     calls: list[cst.Call] = file.nodes(cst.Call, below=loop.body)
     kept = (arg.value for call in calls if _keeps(call) for arg in call.args)
-    return any(_mentions(value, names) for value in (*(line.value for line in sums), *kept))
+    items = (item.value for item in collected_items(loop, file))
+    return any(_mentions(value, names) for value in (*(line.value for line in sums), *kept, *items))
 
 
 def _mentions(node: cst.CSTNode, names: set[str]) -> bool:

@@ -1,0 +1,69 @@
+"""Additions of loops to lists, dicts, arrays and tensors that are there before they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.syntax.nodes import called_name, dotted, targets, without_index
+from ds_migrate.syntax.source import SourceFile
+
+_ADDS = frozenset({"append", "extend", "update", "add"})
+_JOINS = frozenset({"cat", "concat", "concatenate", "append", "vstack", "hstack", "stack"})
+
+
+class CollectedItem(NamedTuple):
+    """Something that a loop adds to what is there before.
+
+    Attributes:
+        into: the name or attribute of that.
+        value: what is added.
+    """
+
+    into: cst.BaseExpression
+    value: cst.BaseExpression
+
+
+def collected_items(loop: cst.For, file: SourceFile) -> Iterator[CollectedItem]:
+    """Yield what a loop adds to something by a call, by an operator, as an item, or where it joins both anew."""
+    lines: list[cst.Assign] = file.nodes(cst.Assign, below=loop.body)
+    own = set(names_in(loop.target))
+    for line in lines:
+        if not _joined(line):
+            own.update(dotted(t) or "" for target in targets(line) for t in _parts(target))
+    found = list[CollectedItem]()
+    for call in file.nodes(cst.Call, below=loop.body):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS:
+            found += [CollectedItem(without_index(call.func.value), arg.value) for arg in call.args]
+    for change in file.nodes(cst.AugAssign, below=loop.body):
+        found.append(CollectedItem(without_index(change.target), change.value))
+    for line in lines:
+        items = [target for target in targets(line) if isinstance(target, cst.Subscript)]
+        found += [CollectedItem(without_index(target), line.value) for target in items]
+        found += [CollectedItem(line.targets[0].target, joined) for joined in _joined(line)]
+    yield from (one for one in found if _root(one.into) not in own and dotted(one.into) not in own)
+
+
+def _joined(line: cst.Assign) -> list[cst.BaseExpression]:
+    """Return what a line joins to a name, as ``new`` in ``all = torch.cat([all, new])``."""
+    name = dotted(line.targets[0].target)
+    made = [line.value.body, line.value.orelse] if isinstance(line.value, cst.IfExp) else [line.value]
+    for one in made if name is not None else ():
+        if isinstance(one, cst.Call) and called_name(one).rpartition(".")[2] in _JOINS:
+            parts = [part for arg in one.args for part in _parts(arg.value)]
+            if any(dotted(part) == name for part in parts):
+                return [part for part in parts if dotted(part) != name]
+    return []
+
+
+def _parts(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return [element.value for element in target.elements]
+    return [target]
+
+
+def _root(node: cst.BaseExpression) -> str:
+    return (dotted(node) or "").partition(".")[0]

@@ -1,0 +1,155 @@
+"""Samples, outputs and rows that a training loop collects of a rank's share, and that are saved or scored behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.collected_items import collected_items
+from ds_migrate.plain.ranks.data.evaluated_shares import training_nodes
+from ds_migrate.plain.ranks.data.returned_values import returned_values
+from ds_migrate.plain.ranks.data.sample_values import SampleValues, index_in, item_of
+from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name, children, dotted, set_values, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DUMPS = ("pickle.dump", "json.dump", "yaml.dump")
+_WRITES = frozenset({"write", "writelines", "writerow", "writerows"})
+_SCORES = ("sklearn.metrics.", "seqeval.metrics.", "scipy.stats.")
+# Those that are means over samples, of which a rank's share gives an estimate as the average of a loss is.
+_MEANS = frozenset(
+    {"accuracy_score", "zero_one_loss", "hamming_loss", "log_loss", "brier_score_loss", "mean_squared_error",
+     "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error", "mean_squared_log_error"}
+)  # fmt: skip
+# Calls whose result has the samples that they are given.
+_KEEPS = frozenset(
+    {"cat", "concat", "concatenate", "stack", "vstack", "hstack", "array", "asarray", "tensor", "as_tensor",
+     "from_numpy", "Tensor", "FloatTensor", "LongTensor", "DataFrame", "Series", "from_dict", "dict", "list", "tuple",
+     "zip", "sorted", "enumerate", "items", "values", "numpy", "cpu", "detach", "clone", "tolist", "astype", "float",
+     "long", "int", "double", "str", "join", "dumps", "argmax", "round", "squeeze", "reshape", "view", "flatten",
+     "ravel", "transpose", "sigmoid", "softmax", "chain", "from_iterable", "copy", "deepcopy", "set_index"}
+)  # fmt: skip
+
+
+def collected_samples(
+    plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues
+) -> Iterator[Note]:
+    """Yield a note for each call that saves what a training loop collects of a share, or that scores it as a whole."""
+    finder = _Finder(plan, files, totals, values)
+    if not finder.loops:
+        return
+    calls = OutputCalls(plan)
+    for file in files:
+        for call in file.nodes(cst.Call):
+            is_score = _is_score(call, file, plan)
+            is_saved = not is_score and _saves(call, file, plan, calls)
+            if not (is_score or is_saved):
+                continue
+            given = [arg.value for arg in call.args]
+            given += [call.func.value] if isinstance(call.func, cst.Attribute) else []
+            around = {id(outer) for outer in file.ancestors(call)}
+            if any(id(loop) not in around for part in given for loop in finder.collected_in(part, file, set())):
+                done = "saves" if is_saved else "scores"
+                yield Note(
+                    Code.PLAIN_RANK_ZERO, file, call,
+                    f"this {done} what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks",
+                    "gather it before, by torch.distributed.all_gather_object() on all ranks, or collect it in a loop "
+                    "over a separate loader of all data",
+                )  # fmt: skip
+
+
+def _is_score(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a library computes a number of all samples that is no mean over them."""
+    called = of_kind(plan.facts.flow.values(call.func, file), Kind.EXTERNAL)
+    return any(v.name.startswith(_SCORES) and v.name.rpartition(".")[2] not in _MEANS for v in called)
+
+
+def _saves(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls) -> bool:
+    if calls.saves(call, file) or calls.is_artifact(call, file) or plan.facts.flow.is_call_of(call, file, _DUMPS):
+        return True
+    is_written = isinstance(call.func, cst.Attribute) and call.func.attr.value in _WRITES
+    return is_written and not calls.is_print(call, file)
+
+
+class _Finder:
+    """The training loops of a program that collect samples.
+
+    Attributes:
+        loops: those for each variable in which they collect.
+    """
+
+    def __init__(self, plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues) -> None:
+        self._flow = plan.facts.flow
+        self._callers = plan.facts.callers
+        self._by_rank = values
+        self.loops: dict[Variable, list[cst.For]] = {}
+        samples = SampleValues(plan, totals)
+        training = training_nodes(plan.facts)
+        for file in files:
+            for loop in file.nodes(cst.For):
+                is_training = any(id(part) in training for part in walk(loop.body))
+                if is_training and values.are_shares(loaders_of(loop.iter, file, self._flow)):
+                    for into, value in collected_items(loop, file):
+                        variable = self._flow.variable(into, file)
+                        if variable is not None and samples.holds(value, file):
+                            self.loops.setdefault(variable, []).append(loop)
+
+    def collected_in(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> Iterator[cst.For]:
+        """Yield the loops whose samples an expression has.
+
+        Args:
+            seen: the nodes that were looked into, by identity.
+        """
+        if id(node) in seen or not self._by_rank.differs(node, file):
+            return
+        seen.add(id(node))
+        if isinstance(node, (cst.Name, cst.Attribute)):
+            variable = self._flow.variable(node, file)
+            if variable in self.loops:
+                yield from self.loops[variable]
+                return
+        for part, home in self._parts(node, file):
+            yield from self.collected_in(part, home, seen)
+
+    def _parts(self, node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
+        if isinstance(node, cst.Call):
+            returned = list(self._returned(node, None, file))
+            is_kept = called_name(node).rpartition(".")[2] in _KEEPS
+            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
+            yield from returned or ((part, file) for part in (*owner, *(a.value for a in node.args)) if is_kept)
+        elif isinstance(node, cst.Name):
+            for line in self._flow.scopes(file).nodes(node, cst.Assign):
+                yield from self._values(line, node, file)
+            function = file.function(node)
+            for home, call in self._callers.of(function) if function is not None else ():
+                given = self._flow.passed(call, home)
+                yield from ((arg, home) for variable, arg in given if variable == (id(function), node.value))
+        elif isinstance(node, (cst.Attribute, cst.Subscript)):
+            yield node.value, file
+        elif isinstance(node, cst.BaseComp):
+            yield node.for_in.iter, file
+        elif not isinstance(node, (cst.Lambda, cst.IfExp)):
+            yield from ((part, file) for part in children(node))
+
+    def _values(self, line: cst.Assign, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
+        """Yield what a line sets a name to: of what a call returns, the item that the name gets."""
+        for target, value in set_values(line):
+            if dotted(target) == name.value and value is not None:
+                yield value, file
+            elif dotted(target) == name.value and isinstance(line.value, cst.Call):
+                yield from self._returned(line.value, index_in(line, name.value), file)
+
+    def _returned(
+        self, call: cst.Call, index: int | None, file: SourceFile
+    ) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
+        """Yield what a call returns, unless it is given another loader than one whose data ranks share."""
+        given = [loaders for arg in call.args if (loaders := loaders_of(arg.value, file, self._flow))]
+        if not given or any(self._by_rank.are_shares(loaders) for loaders in given):
+            yield from ((item_of(value, index), home) for home, value in returned_values(call, file, self._flow))

@@ -1,0 +1,123 @@
+"""What plain loops collect of the samples of a share, and save or score behind the loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, LOOP, run
+
+IMPORTS = """\
+import csv
+import json
+import pickle
+from collections import defaultdict
+import numpy as np
+import pandas as pd
+from sklearn.metrics import accuracy_score, confusion_matrix, roc_auc_score
+"""
+SETUP = "kept, found, table = [], defaultdict(list), np.zeros((8, 1))\n"
+SAVED = "this saves what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks"
+SCORED = SAVED.replace("saves", "scores")
+EVALUATED = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
+
+
+def _reviews(tmp_path: Path, text: str) -> list[str]:
+    return [f.message for _, f in run(tmp_path, train=IMPORTS + HEADER + text).findings(Severity.REVIEW)]
+
+
+def _loop(kept: str, later: str) -> str:
+    loop = LOOP.replace("    loss = F.mse_loss(model(x), y)", "    out = model(x)\n    loss = F.mse_loss(out, y)")
+    return f"{SETUP}{loop}" + "".join(f"    {line}\n" for line in kept.splitlines()) + f"{later}\n"
+
+
+@pytest.mark.parametrize(
+    ("kept", "later"),
+    [
+        ("kept.append(out.detach().cpu())", "torch.save(kept, 'a.pt')"),
+        ("kept.append(y)", "np.save('a.npy', torch.cat(kept).numpy())"),
+        ("kept += out.argmax(1).tolist()", "everything = np.concatenate(kept)\nnp.savez('a.npz', all=everything)"),
+        ("kept.extend(y.tolist())", "with open('a.json', 'w') as f:\n    json.dump({'all': kept}, f)"),
+        ("kept.append({'y': y[0].item(), 'step': 1})", "pd.DataFrame(kept).to_csv('a.csv')"),
+        ("for one, p in zip(y, out):\n    kept.append([one, p.item()])", "csv.writer(open('a', 'w')).writerows(kept)"),
+        ("found['out'].append(out.detach())", "with open('a.pkl', 'wb') as f:\n    pickle.dump(found, f)"),
+        ("table[y.long()] = out.detach().numpy()", "np.save('a.npy', table)"),
+        ("first = rest, values = out.max(1)\nkept.extend(values.tolist())", "pd.DataFrame(kept).to_csv('a.csv')"),
+        ("table = np.vstack([table, out.detach().numpy()])", "np.save('a.npy', table)"),
+    ],
+)
+def test_samples_that_a_training_loop_collects_and_saves_are_for_review(kept: str, later: str, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, _loop(kept, later)) == [SAVED]
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        ("print(confusion_matrix(kept, found['out']))", [SCORED]),
+        ("auc = roc_auc_score(np.concatenate(kept), found['out'])", [SCORED]),
+        ("print(accuracy_score(kept, found['out']))", []),
+        ("print(np.mean(kept))", []),
+    ],
+)
+def test_a_score_of_all_samples_is_for_review_and_a_mean_is_not(later: str, found: list[str], tmp_path: Path) -> None:
+    kept = "kept.extend(y.tolist())\nfound['out'].extend(out.tolist())"
+    assert _reviews(tmp_path, _loop(kept, later)) == found
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "kept.append(loss.item())",
+        "kept.append(loss.detach().cpu().numpy())",
+        "kept.append({'step': 1, 'loss': loss.item()})",
+        "kept.append((out - y).abs().mean().item())",
+        "kept.append(len(x))",
+        "own = []\nown.append(y)",
+    ],
+)
+def test_losses_that_a_training_loop_collects_are_not_for_review(kept: str, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, _loop(kept, "np.save('a.npy', kept)\npd.DataFrame(kept).to_csv('a.csv')")) == []
+
+
+EPOCH = """
+def epoch(model, loader, optimizer=None):
+    kept, losses = [], []
+    for x, y in loader:
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        kept.append(out.detach())
+        losses.append(loss.item())
+    return torch.cat(kept), losses
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+trained, losses = epoch(model, DataLoader(data, batch_size=4, shuffle=True), optimizer)
+tested, _ = epoch(model, DataLoader(data, batch_size=4))
+np.save("a.npy", SAVED)
+"""
+
+
+@pytest.mark.parametrize(("saved", "found"), [("trained", [SAVED]), ("tested", []), ("losses", [])])
+def test_samples_that_a_function_returns_are_for_review_where_its_loader_trains(
+    saved: str, found: list[str], tmp_path: Path
+) -> None:
+    assert _reviews(tmp_path, EPOCH.replace("SAVED", saved)) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("table[y.long()] = model(x).detach().numpy()", [EVALUATED]),
+        ("table = np.concatenate([table, model(x).detach().numpy()])", [EVALUATED]),
+        ("own = {}\n    own['out'] = model(x)", []),
+        ("x[0] = model(x)[0]", []),
+    ],
+)
+def test_an_evaluation_of_a_share_that_sets_items_is_for_review(line: str, found: list[str], tmp_path: Path) -> None:
+    assert _reviews(tmp_path, f"{SETUP}{LOOP}for x, y in loader:\n    {line}\n") == found
