@@ -799,8 +799,12 @@ def test_a_return_behind_what_all_ranks_do_together_stays_each_rank_s(is_behind:
         ("env.reset(seed=3)\n", False),
         ("env.seed(3)\nenv.reset()\n", False),
         ("env.reset(seed=3)\nenv.action_space.seed(3)\nenv.action_space.sample()\n", False),
+        ("other = gym.make('CartPole-v1')\nother.action_space.seed(3)\nenv.reset(seed=3)\nother.reset(seed=3)\n"
+         "env.action_space.sample()\n", True),
+        ("env.reset(seed=3)\nenv.observation_space.seed(3)\nenv.action_space.sample()\n", True),
+        ("env.observation_space.seed(3)\nenv.reset()\n", True),
     ],
-)
+)  # fmt: skip
 def test_an_environment_without_a_seed_is_for_review(lines: str, is_reviewed: bool, tmp_path: Path) -> None:
     setup = "import gymnasium as gym\nenv = gym.make('CartPole-v1')\n"
     report = run(tmp_path, train=HEADER + setup + lines + LOOP)

@@ -42,10 +42,15 @@ def unseeded_environments(files: list[SourceFile], flow: Flow) -> Iterator[Note]
     for file, call in {id(call): (file, call) for file, call in makers}.values():
         message = "each rank acts in a separate environment: its data and the lengths of its episodes differ"
         yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
-    if is_without_seeds or any(_is_of_actions(call, "seed") for _, call in calls):
+    if is_without_seeds:
         return
+    seeded = [environments.acted_on(call, file) for file, call in calls if _is_of_space(call, "seed", "action_space")]
+    spaces = NOTHING.union(*seeded)
     for file, call in calls:
-        if _is_of_actions(call, "sample"):
+        if not _is_of_space(call, "sample", "action_space") or not isinstance(call.func, cst.Attribute):
+            continue
+        drawn = environments.owners(call.func, file)
+        if not seeded or not all(any(flow.copies.may_be_one(one, other) for other in spaces) for one in drawn):
             message = "each rank draws other actions here: its data and the lengths of its episodes differ"
             yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give the space of actions a seed")
 
@@ -73,7 +78,7 @@ class _Seeds:
             seeded = self._environments.meant(call, file)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value in ("reset", "seed"):
             if call.func.attr.value == "seed":
-                seed = call.args[0] if call.args and not _is_of_actions(call, "seed") else None
+                seed = call.args[0] if call.args and not _is_of_space(call, "seed") else None
             seeded = self._environments.acted_on(call, file) if seed is not None else NOTHING
         else:
             return False
@@ -128,7 +133,7 @@ def _dashed(flags: list[str | bytes]) -> list[str]:
     return [str(flag).replace("_", "-") for flag in flags]
 
 
-def _is_of_actions(call: cst.Call, name: str) -> bool:
-    """Return whether a call is of a method of a space of actions."""
+def _is_of_space(call: cst.Call, name: str, space: str = "_space") -> bool:
+    """Return whether a call is of a method of a space, by what its name ends with."""
     owner = call.func.value if isinstance(call.func, cst.Attribute) and call.func.attr.value == name else None
-    return isinstance(owner, cst.Attribute) and owner.attr.value.endswith("action_space")
+    return isinstance(owner, cst.Attribute) and owner.attr.value.endswith(space)

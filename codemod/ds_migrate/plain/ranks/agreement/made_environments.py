@@ -39,7 +39,7 @@ class MadeEnvironments:
         if not isinstance(call.func, cst.Attribute):
             return NOTHING
         owner = call.func.value
-        if found := self.meant(owner, file):
+        if found := self.owners(call.func, file):
             return found
         values = self._flow.values(owner, file)
         libraries = {value.name.split(".")[0] for value in of_kind(values, Kind.EXTERNAL, Kind.OBJECT)}
@@ -48,6 +48,13 @@ class MadeEnvironments:
         around = file.function(call)
         hands_on = around is not None and around.name.value == call.func.attr.value  # as a wrapper's method does
         return NOTHING if is_other or hands_on else frozenset(self.all)
+
+    def owners(self, method: cst.Attribute, file: SourceFile) -> Values:
+        """Return the environments that a method, or one of their spaces, is shown to be of."""
+        owner = method.value
+        if isinstance(owner, cst.Attribute) and owner.attr.value.endswith("_space"):
+            owner = owner.value
+        return self.meant(owner, file)
 
     def maker(self, environment: Value) -> tuple[SourceFile, cst.Call]:
         """Return the call that makes an environment for the program: the outermost that returns it."""
