@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import accuracy_score, confusion_matrix, roc_auc_score
 """
-SETUP = "kept, found, table = [], defaultdict(list), np.zeros((8, 1))\n"
+SETUP = "noise = torch.zeros(2, 4)\nkept, found, table = [], defaultdict(list), np.zeros((8, 1))\n"
 SAVED = "this saves what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks"
 SCORED = SAVED.replace("saves", "scores")
 EVALUATED = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
@@ -74,9 +74,10 @@ def test_a_score_of_all_samples_is_for_review_and_a_mean_is_not(later: str, foun
         "kept.append((out - y).abs().mean().item())",
         "kept.append(len(x))",
         "own = []\nown.append(y)",
+        "kept.append(model(noise).detach().numpy())",
     ],
 )
-def test_losses_that_a_training_loop_collects_are_not_for_review(kept: str, tmp_path: Path) -> None:
+def test_losses_and_fixed_outputs_that_a_training_loop_collects_are_not_for_review(kept: str, tmp_path: Path) -> None:
     assert _reviews(tmp_path, _loop(kept, "np.save('a.npy', kept)\npd.DataFrame(kept).to_csv('a.csv')")) == []
 
 

@@ -102,7 +102,10 @@ class SampleValues:
             return False
         returned = [(home, item_of(value, index)) for home, value in returned_values(call, file, self._flow)]
         if self._flow.values(call.func, file) & self._modules:
-            return not returned or not all(self._totals.is_total(value, home) for home, value in returned)
+            is_of_batch = any(self.holds(arg.value, file) for arg in call.args)  # and not of noise that stays the same
+            return is_of_batch and not (
+                returned and all(self._totals.is_total(value, home) for home, value in returned)
+            )
         if returned:
             return any(self.holds(value, home) for home, value in returned)
         return name in _KEEPS and any(self.holds(part, file) for part in given)
