@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ds_migrate.plain.dataflow.values import Kind, Value
+from pathlib import Path
+
+import pytest
+from ds_migrate.plain.dataflow.values import Kind, Value, Values
 from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.plain.ranks.agreement.made_environments import MadeEnvironments
+from plain_loops import HEADER, LOOP, run
 
 
 def test_a_variable_does_not_take_over_hundreds_of_parts_at_once() -> None:
@@ -33,6 +38,23 @@ def test_an_answer_is_found_again_only_where_a_variable_that_it_reads_has_change
     variables.add(read, frozenset({Value(Kind.OBJECT, 1)}))
     assert variables.derived(("size", 0), answer) == 1
     assert asked == [0, 1]
+
+
+def test_an_environment_that_many_ways_lead_to_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    inside = MadeEnvironments._inside
+
+    def counted(environments: MadeEnvironments, value: Value, depth: int) -> Values:
+        asked.append(depth)
+        return inside(environments, value, depth)
+
+    monkeypatch.setattr(MadeEnvironments, "_inside", counted)
+    wraps = "".join(f"e{n + 1} = Both(e{n}, e{n}, e{n}, e{n})\n" for n in range(7))
+    text = "class Both:\n    def __init__(self, *envs):\n        self.envs = envs\n\n\n"
+    run(tmp_path, train=f"import gym\n{HEADER}{text}e0 = gym.make('CartPole-v1')\n{wraps}e7.reset()\n{LOOP}")
+    assert 0 < len(asked) < 1500
 
 
 def parts_of(values: frozenset[Value], count: int) -> frozenset[Value]:

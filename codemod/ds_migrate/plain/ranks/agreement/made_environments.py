@@ -30,6 +30,7 @@ class MadeEnvironments:
         self._calls = [(file, call) for file in files for call in file.nodes(cst.Call)]
         self.makers = [(file, call) for file, call in self._calls if flow.is_call_of(call, file, MAKERS)]
         self._nodes = {id(call) for _, call in self.makers}
+        self._known: dict[tuple[int | Value, int], Values] = {}  # many ways lead to the same values
         found = NOTHING.union(*(self.meant(call, file) for file, call in self._calls)) if self.makers else NOTHING
         copied = {origin[0] for value in found if (origin := flow.copies.origin(value)) is not None}
         self.all = flow.in_order(found - copied)
@@ -66,6 +67,11 @@ class MadeEnvironments:
 
     def meant(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Values:
         """Return the environments that an expression may be, wrap or return when it is called."""
+        if (id(node), depth) not in self._known:
+            self._known[id(node), depth] = self._find_meant(node, file, depth)
+        return self._known[id(node), depth]
+
+    def _find_meant(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> Values:
         values = self._flow.values(node, file)
         if depth and isinstance(node, (cst.Lambda, cst.GeneratorExp)):  # which have no values
             return NOTHING.union(*(self.meant(part, file, depth - 1) for part in _parts(node)))
@@ -81,6 +87,11 @@ class MadeEnvironments:
 
     def _inside(self, value: Value, depth: int) -> Values:
         """Return the environments that a value is, wraps, holds or returns."""
+        if (value, depth) not in self._known:
+            self._known[value, depth] = self._find_inside(value, depth)
+        return self._known[value, depth]
+
+    def _find_inside(self, value: Value, depth: int) -> Values:
         if depth == 0:
             return NOTHING
         if value.kind is Kind.PART and {*value.name.split("[")[0].split(".")} <= _WRAPPED:
