@@ -99,6 +99,12 @@ class FileResult:
         return self.after is not None and self.after != self.before
 
 
+def blocked_loop(path: Path, finding: Finding) -> FileResult:
+    """Return the result of a file whose one plain loop stays, for the reason that a finding with its name gives."""
+    loop = TrialResult(finding.trial or "", finding.line, TrialStatus.BLOCKED, is_loop=True)
+    return FileResult(path, status=FileStatus.BLOCKED, trials=[loop], findings=[finding])
+
+
 @dataclass
 class Report:
     """Everything one run found. ``searched`` is how many files were looked at, in ``files`` only those with news;

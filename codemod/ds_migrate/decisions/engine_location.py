@@ -61,7 +61,7 @@ def is_after_engine(
         return top in location.statements_below
     inits = [init for _, init in trial.methods("__init__")]
     if all(function is not init for init in inits):
-        owner = next((outer for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)), None)
+        owner = file.class_around(function)
         above = (node for statement in location.statements_above for node in walk(statement))
         made = {last_name(call.func) for call in above if isinstance(call, cst.Call)}
         return owner is not None and owner.name.value not in made

@@ -196,6 +196,10 @@ class SourceFile:
         """Return the innermost function around the node."""
         return self._index.around(node, cst.FunctionDef)
 
+    def class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        """Return the innermost class around the node."""
+        return self._index.around(node, cst.ClassDef)
+
     def statement(self, node: cst.CSTNode) -> cst.BaseStatement:
         """Return the innermost statement that holds the node: a line, or the head of a compound statement."""
         for candidate in (node, *self.ancestors(node)):

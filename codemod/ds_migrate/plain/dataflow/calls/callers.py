@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
 import libcst as cst
@@ -22,6 +22,7 @@ class Callers:
     """The calls of each function of a program; one that starts it in another process is one of them."""
 
     def __init__(self, flow: Flow) -> None:
+        self._flow = flow
         self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
         self._leading: dict[int, set[int]] = {}
         for file in flow.files.values():
@@ -44,6 +45,13 @@ class Callers:
 
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         return self._calls.get(id(function), ())
+
+    def given(self, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield what calls give for a name that is a parameter of the function around it."""
+        function = file.function(name)
+        for home, call in self.of(function) if function is not None else ():
+            passed = self._flow.passed(call, home)
+            yield from ((arg, home) for variable, arg in passed if variable == (id(function), name.value))
 
     def reaches(self, key: int, function: cst.FunctionDef | None) -> bool:
         """Return whether a function, by its identity, is another one or calls it, also through others."""

@@ -53,23 +53,19 @@ def _stores(
     node: cst.Attribute, file: SourceFile, plan: ProgramPlan
 ) -> list[tuple[SourceFile, cst.Assign | cst.AnnAssign]] | None:
     """Return what assigns an attribute of ``self`` in its class and relatives; None where other code does, too."""
-    flow, own = plan.facts.flow, _class_of(node, file)
+    flow, own = plan.facts.flow, file.class_around(node)
     found = []
     for at in flow.files.values():
         for line in at.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign):
             for target in targets(line):
                 if not isinstance(target, cst.Attribute) or target.attr.value != node.attr.value:
                     continue
-                around = _class_of(line, at)
+                around = at.class_around(line)
                 if dotted(target.value) != "self" or own is None or isinstance(line, cst.AugAssign):
                     return None
                 if around is not None and flow.classes.root(id(around)) == flow.classes.root(id(own)):
                     found.append((at, line))
     return found
-
-
-def _class_of(node: cst.CSTNode, file: SourceFile) -> cst.ClassDef | None:
-    return next((outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)), None)
 
 
 def _module(node: cst.BaseExpression, file: SourceFile, plan: ProgramPlan) -> cst.BaseExpression | None:

@@ -59,7 +59,7 @@ def _registered(flow: Flow) -> Iterator[tuple[Variable | None, str]]:
 
 def _variable(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow) -> Variable | None:
     """Return the variable that an attribute of ``self`` is at a node; None outside of classes."""
-    owner = next((outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)), None)
+    owner = file.class_around(node)
     return flow.classes.attribute(id(owner), name) if owner is not None else None
 
 

@@ -83,7 +83,7 @@ def _is_own(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) 
 def _draws_items(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a generator is that of a dataset or of a loader's worker, which may draw others on each rank."""
     function = file.function(call)
-    owner = next((outer for outer in file.ancestors(call) if isinstance(outer, cst.ClassDef)), None)
+    owner = file.class_around(call)
     if function is not None and any("worker" in param.name.value for param in parameters(function)):
         return True
     methods = {node.name.value for node in file.nodes(cst.FunctionDef, below=owner)} if owner is not None else set()

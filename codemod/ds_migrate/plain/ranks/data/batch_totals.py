@@ -105,7 +105,7 @@ class BatchTotals:
             return False
         is_over_samples = self._is_first(dims) if dims is not None else name not in _NEEDS_DIM
         if dims is not None and isinstance(operand, cst.Call) and called_name(operand).rpartition(".")[2] == "stack":
-            return False  # over what stands in the list
+            return False  # over the elements of the list
         return is_over_samples and not self.is_total(operand, file)
 
     def operand(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:

@@ -127,10 +127,7 @@ class _Finder:
         elif isinstance(node, cst.Name):
             for line in self._flow.scopes(file).nodes(node, cst.Assign):
                 yield from self._values(line, node, file)
-            function = file.function(node)
-            for home, call in self._callers.of(function) if function is not None else ():
-                given = self._flow.passed(call, home)
-                yield from ((arg, home) for variable, arg in given if variable == (id(function), node.value))
+            yield from self._callers.given(node, file)
         elif isinstance(node, (cst.Attribute, cst.Subscript)):
             yield node.value, file
         elif isinstance(node, cst.BaseComp):

@@ -69,10 +69,7 @@ class _SampleNames:
             yield from ((part, file) for part in (*owner, *(arg.value for arg in node.args)))
         elif isinstance(node, cst.Name):
             yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
-            function = file.function(node)
-            for home, call in self._callers.of(function) if function is not None else ():
-                given = self._flow.passed(call, home)
-                yield from ((arg, home) for variable, arg in given if variable == (id(function), node.value))
+            yield from self._callers.given(node, file)
 
     def _is_of_loop(self, name: cst.Name, file: SourceFile) -> bool:
         """Return whether a loop over something that differs by rank sets a name."""

@@ -96,7 +96,7 @@ def _attribute_of_receiver(
     if method is None or not dot or receiver not in [p.name.value for p in method.params.params[:1]]:
         return {}
     file = member.maker[0]
-    owner_class = next((outer for outer in file.ancestors(method) if isinstance(outer, cst.ClassDef)), None)
+    owner_class = file.class_around(method)
     if owner_class is None or flow.classes.is_module(owner_class, file):
         return {}  # a module, of which this is a part
     for call in member.file.nodes(cst.Call, below=member.call_statement or member.statement):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -115,8 +115,7 @@ def _result(path: Path, framework: Framework, call: ast.Call) -> FileResult:
         Code.PLAIN_FRAMEWORK, Severity.BLOCKED, call.lineno, message_of(framework), call.col_offset + 1, trial=loop,
         help=framework.way_out,
     )  # fmt: skip
-    trial = TrialResult(loop, call.lineno, TrialStatus.BLOCKED, is_loop=True)
-    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
+    return blocked_loop(path, finding)
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -27,8 +27,7 @@ def notebook_loop(path: Path, module: bytes) -> FileResult | None:
         "the loop is in a notebook, which runs in one process and which no launcher starts on several ranks",
         step.col_offset + 1, trial=loop, help=f"jupyter nbconvert --to script {path.name}, then convert the script",
     )  # fmt: skip
-    trial = TrialResult(loop, step.lineno, TrialStatus.BLOCKED, is_loop=True)
-    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
+    return blocked_loop(path, finding)
 
 
 def _methods(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:

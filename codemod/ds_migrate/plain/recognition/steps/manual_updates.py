@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
+from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -44,8 +44,7 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
         )  # fmt: skip
     else:
         return None
-    trial = TrialResult(loop, finding.line, TrialStatus.BLOCKED, is_loop=True)
-    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
+    return blocked_loop(path, finding)
 
 
 def _updates(tree: ast.Module) -> Iterator[ast.stmt]:
