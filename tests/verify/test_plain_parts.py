@@ -24,6 +24,7 @@ from ds_verify.plain.cli import misplaced_options, python_path_in
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import module_outside, open_folders
+from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.printed_lines import printed_lines, printed_otherwise
 from ds_verify.plain.reference import RankGroup, average_gradients
 from ds_verify.plain.runs import PlainJob, _append, _share_files, saved_by_several
@@ -516,6 +517,22 @@ def test_a_file_that_several_ranks_save_is_found(tmp_path: Path) -> None:
         path.with_suffix(".json").write_text(json.dumps({"paths": [f"/run/own{rank}.pt", "/run/last.pt"]}))
     assert saved_by_several(records) == "/run/last.pt"
     assert saved_by_several(records[:1]) == ""
+
+
+def test_ranks_of_a_reference_load_what_the_first_one_saved(tmp_path: Path) -> None:
+    """DANN's test loads the model of each epoch: rank 1 had the buffers that it saved itself."""
+    ranks = [LoadedFiles(tmp_path / f"rank{rank}", tmp_path / "loaded", rank, lambda: True) for rank in range(2)]
+    found = []
+    for rank, files in enumerate(ranks):
+        (tmp_path / f"rank{rank}").mkdir()
+        path = tmp_path / f"rank{rank}" / "net.pt"
+        torch.save(rank, path)
+        with files.watched():
+            found.append(torch.load(path))
+    ranks[0].advance()  # the first rank trains on, where rank 1 loads once more
+    with ranks[1].watched():
+        found.append(torch.load(path))
+    assert found == [0, 0, 1]
 
 
 def averaged(folder: str) -> list[Any]:

@@ -31,6 +31,7 @@ from ds_verify.cuda_stand_in import cuda_on_cpu
 from ds_verify.failure import report_hang, user_traceback, write_failure
 from ds_verify.plain.data_order import can_share, one_order, share
 from ds_verify.plain.file_isolation import detach, guard_links, module_outside
+from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.observer import Observer
 from ds_verify.plain.printed_lines import printed_lines
 from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
@@ -91,6 +92,7 @@ class _Run:
     observer: Observer
     ranks: ProcessGroup
     loaders: Loaders = field(init=False)
+    loaded: LoadedFiles = field(init=False)
     has_ended: bool = False
     printed: list[str] = field(default_factory=list)
     _imported_before: frozenset[str] = frozenset(sys.modules)
@@ -102,6 +104,9 @@ class _Run:
         if self.job["is_parted"] and RANK:
             self.home = self.home.with_name(f"{self.home.name}-rank{RANK}")
         self.loaders = Loaders(str(self.home), self._on_new_loader, self._on_begin)
+        self.loaded = LoadedFiles(
+            self.home, self.log.with_name("loaded"), RANK, lambda: self.job["is_parted"] and not self.ranks.is_used
+        )
         self.observer.modules.has_batches = lambda: any(use.passes for use in self.loaders.used)
         self.observer.end, self.observer.after_backward = self.leave, self._after_backward
         self._exit, self._process = os._exit, os.getpid()
@@ -129,6 +134,7 @@ class _Run:
     def _after_backward(self) -> None:
         self.loaders.trained()
         if self._is_reference:
+            self.loaded.advance()
             average_gradients(self.observer.modules.trained(), self.observer.group)
 
     def train(self) -> NoReturn:
@@ -176,6 +182,7 @@ class _Run:
             one_order(),
             mock.patch.object(os, "_exit", self._exit_in_script),
             mock.patch.object(torch, "save", save_in_copy),
+            self.loaded.watched(),
             self.loaders.watched(),
             printed_lines(self.printed) if WORLD_SIZE == 1 else contextlib.nullcontext(),
             observer.modules.watched(),
@@ -200,6 +207,7 @@ class _Run:
         except BaseException as raised:
             self._write_failure(raised)
             self._end(1)
+        self.loaded.advance()
         self.observer.group.any(False)  # none of them leaves while another one waits for it
         self._end(0)
 
