@@ -123,6 +123,43 @@ def test_another_owner_is_refused_where_its_package_is_imported_whole(line: str,
     assert code == Code.PLAIN_FRAMEWORK and message.startswith(f"{what} owns parameters")
 
 
+FSDP = """
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel as FSDP,
+    ShardingStrategy,
+)
+
+
+def prepare(model, mesh):
+    return FSDP(model, sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+"""
+TENSOR_PARALLEL = """
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+
+def prepare(model, mesh):
+    parallelize_module(model, mesh, {"fc": ColwiseParallel()})
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("helper", "what"), [(FSDP, "FullyShardedDataParallel"), (TENSOR_PARALLEL, "tensor parallelism")]
+)
+def test_another_owner_of_the_model_is_refused_where_a_helper_file_hands_it_over(
+    helper: str, what: str, tmp_path: Path
+) -> None:
+    script = "from parallel import prepare\n" + HEADER + LOOP.replace("Net()", "prepare(Net(), None)")
+    findings = list(run(tmp_path, script=script, parallel=helper).findings())
+    assert [(f.code, f.severity) for _, f in findings] == [(Code.PLAIN_FRAMEWORK, Severity.BLOCKED)]
+    assert what in findings[0][1].message and findings[0][0].path.name == "parallel.py"
+
+
+def test_an_owner_of_another_model_in_a_helper_file_refuses_nothing(tmp_path: Path) -> None:
+    report = run(tmp_path, script="from parallel import mean\n" + HEADER + LOOP, parallel=FSDP + "\n\nmean = 1\n")
+    assert all(finding.severity is not Severity.BLOCKED for _, finding in report.findings())
+
+
 def test_a_module_that_hides_deepspeed_blocks_the_loop_beside_it(tmp_path: Path) -> None:
     (tmp_path / "deepspeed.py").write_text("stage = 1\n")
     found = [(f.code, f.message) for _, f in run(tmp_path, train=HEADER + LOOP).findings(Severity.BLOCKED)]

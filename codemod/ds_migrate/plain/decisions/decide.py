@@ -18,6 +18,7 @@ from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaling.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.libraries.foreign_engines import foreign_owners
 
 
 def decide(facts: LoopFacts) -> ProgramPlan:
@@ -26,6 +27,8 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     plan = name_steps(plan)
     plan = assign_backwards(plan)
     plan = refuse_optional(plan)
+    owned = {value for site in facts.all_sites for value in (*site.of, *site.optimizers)}
+    plan = plan.refuse(foreign_owners(owned, facts.flow))
     plan = decide_overlap(plan)
     if plan.refusals:
         return plan

@@ -13,30 +13,12 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
-from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
+from ds_migrate.plain.recognition.libraries.foreign_engines import foreign_engines
 from ds_migrate.plain.recognition.several_devices import several_devices
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, dotted, has_star, parameters
 from ds_migrate.syntax.source import SourceFile
 
-_PARALLEL = {
-    "fairscale.": "fairscale",
-    "torch.distributed.fsdp": "FullyShardedDataParallel",
-    "torch.distributed.rpc": "RPC",
-    "torch.distributed.pipelin": "pipelining",
-    "torch.distributed.optim": "torch.distributed.optim",
-    "apex.parallel": "apex.parallel",
-    "apex.amp": "apex.amp",
-    "apex.fp16_utils": "apex.fp16_utils",
-    "horovod": "Horovod",
-    "torch_xla": "PyTorch/XLA",
-    "colossalai": "Colossal-AI",
-    "opacus": "Opacus",
-    "torchdp": "torchdp",  # as Opacus was called
-}
-_INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
-    "fairscale.nn", "fairscale.optim", "torch.distributed.pipelining",
-}  # fmt: skip
 _STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
 
 
@@ -55,7 +37,7 @@ def find_refusals(
         yield numbered
     yield from _hidden_packages(operations.steps)
     for file in files:
-        yield from _foreign_engines(file)
+        yield from foreign_engines(file)
         yield from _sparse(file, flow, callers)
     for step in operations.steps:
         for value in flow.in_order(step.optimizers):
@@ -104,55 +86,6 @@ def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:
                     f"a module {name} beside this file hides the package of that name, which the conversion imports",
                     "give the module another name",
                 )  # fmt: skip
-
-
-def _foreign_engines(file: SourceFile) -> Iterator[Refusal]:
-    for node, names in (*((node, _imported(node)) for node in file.names.import_nodes), *_taken(file)):
-        for name in names:
-            framework = framework_of(name)
-            if framework is not None and framework.owns_loops:
-                yield Refusal(Code.PLAIN_FRAMEWORK, file, node, message_of(framework), framework.way_out)
-                return
-            for prefix, what in _PARALLEL.items():
-                if name.startswith(prefix):
-                    yield Refusal(
-                        Code.PLAIN_FRAMEWORK, file, node,
-                        f"{what} owns parameters, gradients or their precision, as an engine does",
-                        f"train without {what} first",
-                    )  # fmt: skip
-                    return
-            if name == "deepspeed" or name.startswith("deepspeed."):
-                yield Refusal(
-                    Code.PLAIN_ON_DEEPSPEED, file, node, "the file uses DeepSpeed already, beside a plain loop",
-                    "convert the rest by hand, or move the plain loop to another file",
-                )  # fmt: skip
-                return
-
-
-def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
-    if isinstance(node, cst.Import):
-        return [dotted(alias.name) or "" for alias in node.names]
-    module = dotted(node.module) or ""
-    if node.relative or isinstance(node.names, cst.ImportStar):
-        return [] if node.relative else [module]
-    return [f"{module}.{dotted(alias.name)}" for alias in node.names]
-
-
-def _taken(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[str]]]:
-    """Yield what a file takes of packages that it imports whole, as ``apex.amp`` after ``import apex``."""
-    if not any(name.rpartition(".")[2].encode() in file.data for name in _INNER):
-        return
-    bound = {
-        alias.evaluated_alias or alias.evaluated_name.partition(".")[0]: alias.evaluated_name
-        if alias.asname
-        else alias.evaluated_name.partition(".")[0]
-        for node in file.names.import_nodes if isinstance(node, cst.Import) for alias in node.names
-    }  # fmt: skip
-    for node in file.nodes(cst.Attribute):
-        first, _, rest = (dotted(node) or "").partition(".")
-        name = f"{bound[first]}.{rest}" if first in bound else ""
-        if name in _INNER:
-            yield node, [name]
 
 
 def _sparse(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Refusal]:
