@@ -28,6 +28,7 @@ from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.loss_parts import loss_parts
+from ds_migrate.plain.ranks.data.ordered_samples import ordered_samples
 from ds_migrate.plain.ranks.data.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.summed_losses import summed_losses
@@ -119,7 +120,7 @@ def agree(
     parts = loss_parts(plan, totals)
     for note in (*share_statistics(plan, files, values, common), *compared_samples(parts, flow, values)):
         review(note)
-    for note in batch_statistics(parts, totals):
+    for note in (*batch_statistics(parts, totals), *ordered_samples(parts, totals, plan.facts.callers)):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))

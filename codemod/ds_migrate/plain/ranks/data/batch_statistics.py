@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
 from ds_migrate.plain.ranks.data.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.selected_samples import is_selected
 from ds_migrate.plain.ranks.data.torch_losses import divides_by_targets, library_losses, loss_maker, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, walk
@@ -59,8 +60,8 @@ def _counts_targets(node: cst.CSTNode, file: SourceFile, totals: BatchTotals) ->
     maker = loss_maker(node, file, totals.flow) if isinstance(node, cst.Call) else None
     if maker is None or not isinstance(node, cst.Call):
         return False
-    is_selected = any(_is_selected(arg.value, file, totals) for arg in node.args)
-    return divides_by_targets(maker) or (is_selected and reduction_of(maker) == "mean")
+    is_of_mask = any(is_selected(arg.value, file, totals) for arg in node.args)
+    return divides_by_targets(maker) or (is_of_mask and reduction_of(maker) == "mean")
 
 
 def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_model: bool) -> bool:
@@ -85,7 +86,7 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
         return False
     if name in MEANS:
         operand = totals.operand(node, file)
-        return operand is not None and totals.reduces(node, file) and _is_selected(operand, file, totals)
+        return operand is not None and totals.reduces(node, file) and is_selected(operand, file, totals)
     return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in operands)
 
 
@@ -115,13 +116,3 @@ def _is_centered(left: cst.BaseExpression, right: cst.BaseExpression, file: Sour
         return False
     names = [{node.value for node in walk(side) if isinstance(node, cst.Name)} for side in (left, right)]
     return bool(names[0] & names[1] - {"self", "torch", "F"})
-
-
-def _is_selected(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
-    """Return whether something is what a mask selects of a batch: ``x[mask]``."""
-    if isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] == "masked_select":
-        return totals.differs(node, file)
-    if not isinstance(node, cst.Subscript) or len(node.slice) != 1 or not totals.differs(node.value, file):
-        return False
-    index = node.slice[0].slice
-    return isinstance(index, cst.Index) and totals.differs(index.value, file)

@@ -49,6 +49,8 @@ class _Finder:
                         todo += self._unpacked(line, node, start)
                         if isinstance(line, cst.AugAssign) and dotted(line.target) == node.value:
                             yield start._replace(node=line)
+                        elif _takes_apart(line, node):
+                            yield start._replace(node=line.value)
                     todo += [start._replace(node=call) for call in self._changes(node, start.file)]
                 elif isinstance(node, cst.Call):
                     todo += self._returned(node, start)

@@ -1,0 +1,81 @@
+"""Samples and targets that a mask selects of a batch: of batches of one size, it may select other numbers."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.sample_values import index_in
+from ds_migrate.syntax.nodes import called_name, dotted
+from ds_migrate.syntax.source import SourceFile
+
+_SELECTS = frozenset({"masked_select", "index_select", "pack_padded_sequence"})
+# Calls that keep what they are given, in another form.
+_KEEPS = frozenset(
+    {"view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "float", "double", "long", "int", "to", "cuda",
+     "cpu", "detach", "clone", "t"}
+)  # fmt: skip
+# Calls whose number of indices is that of the samples, or a fixed one.
+_INDICES = frozenset({"randperm", "permutation", "randint", "arange", "choice", "multinomial", "argsort"})
+_DEPTH = 5
+
+
+def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH) -> bool:
+    """Return whether something is what a mask selects of a batch: ``x[mask]``, or what is not padding of sequences."""
+    if depth == 0:
+        return False
+    if isinstance(node, cst.Call):
+        name = called_name(node).rpartition(".")[2]
+        if name in _SELECTS:
+            return totals.differs(node, file) and not _has_fixed_index(node, file)
+        is_kept = name in _KEEPS and isinstance(node.func, cst.Attribute)
+        return is_kept and isinstance(node.func, cst.Attribute) and is_selected(node.func.value, file, totals, depth)
+    if isinstance(node, cst.Attribute):
+        return node.attr.value == "data" and is_selected(node.value, file, totals, depth)
+    if isinstance(node, cst.Name):
+        return any(is_selected(value, file, totals, depth - 1) for value in _values(node, file, totals))
+    if not isinstance(node, cst.Subscript):
+        return False
+    first, rest = node.slice[0].slice, node.slice[1:]
+    if _packs(node.value, file, totals):  # its numbers are the first of its parts
+        return True
+    if not isinstance(first, cst.Index) or not totals.differs(node.value, file):
+        return False
+    return (
+        all(isinstance(element.slice, cst.Slice) for element in rest)
+        and totals.differs(first.value, file)
+        and not _is_fixed(first.value, file)
+    )
+
+
+def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
+    """Return what a name is set to; of a packed sequence that a line takes apart, its numbers are the first part."""
+    scopes = totals.flow.scopes(file)
+    values = [value for value in scopes.assigned(name) if value is not name]
+    lines = [line for line in scopes.nodes(name, cst.Assign) if index_in(line, name.value) == 0]
+    return values + [line.value for line in lines if _packs(line.value, file, totals)]
+
+
+def _packs(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether an expression is a packed sequence."""
+    is_packed = isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] == "pack_padded_sequence"
+    return is_packed and totals.differs(node, file)
+
+
+def _has_fixed_index(call: cst.Call, file: SourceFile) -> bool:
+    is_index = called_name(call).rpartition(".")[2] == "index_select"
+    return is_index and any(_is_fixed(arg.value, file) for arg in call.args)
+
+
+def _is_fixed(index: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+    """Return whether an index chooses as many of any batch, as ``torch.randperm(len(x))`` does."""
+    if depth and isinstance(index, cst.Name):
+        values = file.values_of({index.value}, file.function(index) or file.module)
+        return any(_is_fixed(value, file, depth - 1) for value in values if dotted(value) != index.value)
+    if isinstance(index, cst.Subscript):
+        return _is_fixed(index.value, file, depth)
+    if not isinstance(index, cst.Call):
+        return False
+    is_kept = called_name(index).rpartition(".")[2] in _KEEPS and isinstance(index.func, cst.Attribute)
+    is_made = called_name(index).rpartition(".")[2] in _INDICES
+    return is_made or (is_kept and isinstance(index.func, cst.Attribute) and _is_fixed(index.func.value, file, depth))
