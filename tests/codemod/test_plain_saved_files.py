@@ -293,6 +293,24 @@ def test_a_module_that_is_unpacked_may_be_in_a_wrapper(tmp_path: Path) -> None:
     assert "saved without module." in finding.message
 
 
+@pytest.mark.parametrize(("built", "is_reviewed"), [("net, 1", False), ("DDP(net), 1", True), ("build()", False)])
+def test_a_model_that_a_function_returns_beside_others_is_wrapped_as_it_is_there(
+    built: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    """As in DETR: ``model_without_ddp = model``, then a wrapper under a condition, and its ``module``."""
+    build = f"def build():\n    net = Net()\n    return net, 1\n\n\ndef build_model():\n    return {built}\n\n\n"
+    build = (
+        build if built == "build()" else build.replace("def build_model():\n", "def build_model():\n    net = Net()\n")
+    )
+    wrap = (
+        "model, _ = build_model()\nbare = model\nif len(data) > 1:\n    model = DDP(model)\n    bare = model.module\n"
+    )
+    text = LOOP.replace("model = Net()\n", wrap)
+    report = run(tmp_path, train=HEADER + build + text + "torch.save(bare.state_dict(), 'a')\n")
+    found = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert bool(found) is is_reviewed
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -19,7 +19,7 @@ from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-_DEPTH = 5
+_DEPTH = 8
 WrapperCall = tuple[SourceFile, cst.Call, cst.Arg]  # with the argument that is the module
 
 
@@ -61,11 +61,11 @@ class WrappedValues:
                 return self.of(node.args[0].value, file, depth)
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in FLUENT:
                 return self.of(node.func.value, file, depth)
-            return self._returned(node, file, depth - 1)
+            return self._returned(node, file, depth - 1) or Wrapped.NEVER
         if isinstance(node, cst.IfExp):
             return self.of(node.body, file, depth).or_else(self.of(node.orelse, file, depth))
         if isinstance(node, cst.Name) and _is_unpacked(node, file):
-            return self._one_of_several(node, file)
+            return self._unpacked(node, file, depth - 1) or self._one_of_several(node, file)
         if isinstance(node, cst.Name):
             scope = self._flow.scopes(file).owner(node.value, node)
             found = Wrapped.NEVER
@@ -163,17 +163,42 @@ class WrappedValues:
             found = new if found is None else found.or_else(new)
         return found or Wrapped.NEVER
 
-    def _returned(self, call: cst.Call, file: SourceFile, depth: int) -> Wrapped:
+    def _unpacked(self, node: cst.Name, file: SourceFile, depth: int) -> Wrapped | None:
+        """Return the paths of a name that an assignment unpacks from what a function returns; None where unknown."""
+        line = next(outer for outer in file.ancestors(node) if isinstance(outer, cst.Assign))
+        names = line.targets[0].target
+        if not isinstance(line.value, cst.Call) or not isinstance(names, (cst.Tuple, cst.List)):
+            return None
+        index = next((i for i, element in enumerate(names.elements) if element.value is node), None)
+        return None if index is None else self._returned(line.value, file, depth, index)
+
+    def _returned(self, call: cst.Call, file: SourceFile, depth: int, index: int | None = None) -> Wrapped | None:
+        """Return the paths of what a function returns, or of the item at an index; None where unknown."""
         found: Wrapped | None = None
         functions = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-        for value in self._flow.in_order(functions):
+        for value in self._flow.in_order(functions) if depth > 0 else ():
             other, function = self._flow.file(value), self._flow.node(value)
             for node in other.nodes(cst.Return, below=function):
                 if isinstance(node.value, cst.Call) and value in self._flow.values(node.value.func, other):
                     continue  # what the function returns of what is within: its other lines
-                new = self.of(node.value, other, depth) if node.value is not None else Wrapped.NEVER
+                new = self._of_result(node.value, other, depth, index)
+                if new is None:
+                    return None
                 found = new if found is None else found.or_else(new)
-        return found or Wrapped.NEVER
+        return found
+
+    def _of_result(
+        self, node: cst.BaseExpression | None, file: SourceFile, depth: int, index: int | None
+    ) -> Wrapped | None:
+        if node is None:
+            return Wrapped.NEVER
+        if index is None:
+            return self.of(node, file, depth)
+        if isinstance(node, cst.Call):
+            return self._returned(node, file, depth - 1, index)
+        if not isinstance(node, cst.Tuple) or index >= len(node.elements):
+            return None
+        return self.of(node.elements[index].value, file, depth)
 
 
 def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
