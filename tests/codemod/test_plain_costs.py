@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.plain.dataflow.values import Kind, Value, Values
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.plain.ranks.agreement.made_environments import MadeEnvironments
+from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments
 from plain_loops import HEADER, LOOP, run
 
 

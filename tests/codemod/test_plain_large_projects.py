@@ -11,8 +11,9 @@ import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import FileStatus, Report, Severity
 from ds_migrate.pipeline import migrate
-from ds_migrate.plain import conversion, program
+from ds_migrate.plain import conversion
 from ds_migrate.plain.dataflow.statements import Statements
+from ds_migrate.plain.programs import program
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from plain_loops import HEADER, LOOP, PLAIN, run
 

@@ -14,7 +14,7 @@ import pytest
 from ds_migrate.files.discovery import discover
 from ds_migrate.findings import Report, Severity
 from ds_migrate.pipeline import migrate
-from ds_migrate.plain import part_editing
+from ds_migrate.plain.parts import editing
 from ds_migrate.rules.codes import Code
 from fixture_folders import FIXTURES
 from plain_loops import HEADER, PLAIN, convert, run
@@ -291,7 +291,7 @@ def test_a_helper_that_this_python_cannot_parse_stays_as_it_is(tmp_path: Path, m
     def parse(data: bytes) -> ast.Module | None:
         return None if b"def note" in data else ast.parse(data)
 
-    monkeypatch.setattr(part_editing, "parse_if_valid", parse)
+    monkeypatch.setattr(editing, "parse_if_valid", parse)
     helper = "def note(text):\n    print(text)\n"
     report = run(tmp_path, helper=helper, train=f"from helper import note\n{HEADER}{LOOP_ALONE}note('done')\n")
     assert {file.path.stem for file in report.files if file.after is not None} == {"train"}

@@ -13,18 +13,18 @@ from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
-from ds_migrate.plain.parsed_files import ParsedFiles
-from ds_migrate.plain.part_editing import PartEditing
-from ds_migrate.plain.parts import Part, find_parts, operations_of, used_first
-from ds_migrate.plain.program import LARGEST_PROGRAM, Program
-from ds_migrate.plain.program_results import ProgramResults
+from ds_migrate.plain.parts.editing import PartEditing
+from ds_migrate.plain.parts.part import Part, find_parts, operations_of, used_first
+from ds_migrate.plain.parts.results import part_results
+from ds_migrate.plain.parts.shared_models import merge_sharing
+from ds_migrate.plain.programs.parsed_files import ParsedFiles
+from ds_migrate.plain.programs.program import LARGEST_PROGRAM, Program
+from ds_migrate.plain.programs.program_results import ProgramResults
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.plain.recognition.libraries.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.libraries.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.refusals import find_refusals
 from ds_migrate.plain.recognition.steps.operations import find_operations
-from ds_migrate.plain.results import part_results
-from ds_migrate.plain.shared_models import merge_sharing
 from ds_migrate.project.control_comments import Comments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceError, SourceFile

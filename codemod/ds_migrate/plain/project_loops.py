@@ -13,12 +13,12 @@ from ds_migrate.files.prefilter import may_hold_loop
 from ds_migrate.files.reading import FileReader
 from ds_migrate.findings import FileKind, FileResult
 from ds_migrate.options import Options
-from ds_migrate.plain.program import Program, find_programs
-from ds_migrate.plain.program_results import ProgramResults, differ, shared_results
+from ds_migrate.plain.parts.results import merge_notes
+from ds_migrate.plain.programs.program import Program, find_programs
+from ds_migrate.plain.programs.program_results import ProgramResults, differ, shared_results
 from ds_migrate.plain.recognition.libraries.frameworks import framework_script
 from ds_migrate.plain.recognition.libraries.notebooks import notebook_loop
 from ds_migrate.plain.recognition.steps.manual_updates import manual_update_script
-from ds_migrate.plain.results import merge_notes
 from ds_migrate.project.control_comments import CommentReader
 from ds_migrate.project.recognition import unreadable
 
@@ -79,7 +79,7 @@ def _convert_programs(
     if not programs:
         return
     from ds_migrate.plain.conversion import LoopUnit, convert_program
-    from ds_migrate.plain.parsed_files import ParsedFiles
+    from ds_migrate.plain.programs.parsed_files import ParsedFiles
 
     parsed = ParsedFiles(programs)
     written: dict[Path, bytes] = {}

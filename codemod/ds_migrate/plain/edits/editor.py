@@ -21,10 +21,6 @@ from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.star_imports import use_star_imports
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
-from ds_migrate.plain.ranks.agreement.environments import unseeded_environments
-from ds_migrate.plain.ranks.agreement.time_stamps import share_temporary_folders, share_time_stamps
-from ds_migrate.plain.ranks.agreement.unordered_sets import numbered_sets
-from ds_migrate.plain.ranks.agreement.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.data.shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
@@ -39,6 +35,10 @@ from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.mpi_ranks import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
+from ds_migrate.plain.ranks.processes.environments import unseeded_environments
+from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
+from ds_migrate.plain.ranks.processes.unordered_sets import numbered_sets
+from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers

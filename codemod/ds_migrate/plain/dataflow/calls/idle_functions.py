@@ -15,7 +15,7 @@ from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.dynamic_imports import imports_by_name
+from ds_migrate.plain.programs.dynamic_imports import imports_by_name
 from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 

@@ -23,15 +23,15 @@ from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
-from ds_migrate.plain.ranks.data.batch_statistics import batch_statistics
-from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.collected_samples import collected_samples
-from ds_migrate.plain.ranks.data.compared_samples import compared_samples
-from ds_migrate.plain.ranks.data.loss_parts import loss_parts
-from ds_migrate.plain.ranks.data.ordered_samples import ordered_samples
-from ds_migrate.plain.ranks.data.share_statistics import share_statistics
-from ds_migrate.plain.ranks.data.shown_sums import shown_sums
-from ds_migrate.plain.ranks.data.summed_losses import summed_losses
+from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
+from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
+from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
+from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.compared_samples import compared_samples
+from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
+from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
+from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone

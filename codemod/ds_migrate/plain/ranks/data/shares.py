@@ -9,10 +9,10 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
-from ds_migrate.plain.ranks.data.epoch_averages import EpochAverages
-from ds_migrate.plain.ranks.data.evaluated_shares import evaluated_shares
+from ds_migrate.plain.ranks.data.epochs.epoch_averages import EpochAverages
+from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares
+from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.data.other_sources import other_sources
-from ds_migrate.plain.ranks.data.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, runs_alone
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of

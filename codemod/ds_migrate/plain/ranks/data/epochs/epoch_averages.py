@@ -10,9 +10,9 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.data.epoch_sums import EpochSums
-from ds_migrate.plain.ranks.data.fixed_numbers import FixedNumbers
-from ds_migrate.plain.ranks.data.sample_counts import loader_of
+from ds_migrate.plain.ranks.data.epochs.epoch_sums import EpochSums
+from ds_migrate.plain.ranks.data.epochs.fixed_numbers import FixedNumbers
+from ds_migrate.plain.ranks.data.epochs.sample_counts import loader_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile

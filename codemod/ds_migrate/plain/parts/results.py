@@ -8,7 +8,7 @@ from pathlib import Path
 from ds_migrate.findings import FileKind, FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.plain.decisions.plan import Note, PlannedEngine
 from ds_migrate.plain.edits.engine_config import divide
-from ds_migrate.plain.parts import Part
+from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Refusal, Step
 from ds_migrate.rules.codes import Code
 

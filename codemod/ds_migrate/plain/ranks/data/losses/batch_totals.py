@@ -8,8 +8,8 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.ranks.data.returned_values import returned_values
-from ds_migrate.plain.ranks.data.torch_losses import loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.torch_losses import loss_maker, reduction_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import argument, called_name, code, dotted, last_name, number, walk
 from ds_migrate.syntax.source import SourceFile

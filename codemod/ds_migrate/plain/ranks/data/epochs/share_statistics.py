@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
-from ds_migrate.plain.ranks.data.collected_items import collected_items
+from ds_migrate.plain.ranks.data.epochs.collected_items import collected_items
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import targets, walk

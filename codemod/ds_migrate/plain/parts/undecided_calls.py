@@ -20,7 +20,7 @@ from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import is_of_other_framework
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.parts import Part
+from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
 from ds_migrate.rules.codes import Code

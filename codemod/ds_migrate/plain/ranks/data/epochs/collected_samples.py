@@ -9,11 +9,11 @@ import libcst as cst
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.collected_items import collected_items
-from ds_migrate.plain.ranks.data.evaluated_shares import training_nodes
-from ds_migrate.plain.ranks.data.returned_values import returned_values
-from ds_migrate.plain.ranks.data.sample_values import SampleValues, index_in, item_of
+from ds_migrate.plain.ranks.data.epochs.collected_items import collected_items
+from ds_migrate.plain.ranks.data.epochs.evaluated_shares import training_nodes
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.sample_values import SampleValues, index_in, item_of
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code

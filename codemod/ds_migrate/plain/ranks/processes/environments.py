@@ -14,7 +14,7 @@ from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Value
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.agreement.made_environments import MAKERS, MadeEnvironments
+from ds_migrate.plain.ranks.processes.made_environments import MAKERS, MadeEnvironments
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, parameters
 from ds_migrate.syntax.source import SourceFile

@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import called_name, children, dotted, set_values, targets, walk
 from ds_migrate.syntax.source import SourceFile

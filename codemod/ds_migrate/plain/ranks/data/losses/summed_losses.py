@@ -11,8 +11,8 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.returned_values import returned_values
-from ds_migrate.plain.ranks.data.sample_sums import SampleSums
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.sample_sums import SampleSums
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile

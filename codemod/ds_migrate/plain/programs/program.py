@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
 from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step, names_torch
-from ds_migrate.plain.dynamic_imports import Folders, imports_by_name
-from ds_migrate.plain.import_graph import ImportGraph, divide
+from ds_migrate.plain.programs.dynamic_imports import Folders, imports_by_name
+from ds_migrate.plain.programs.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.project.module_index import ModuleFacts, module_facts
 from ds_migrate.project.recognition import depth_of

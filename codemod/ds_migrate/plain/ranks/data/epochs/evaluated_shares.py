@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.share_statistics import sums_up, uses
+from ds_migrate.plain.ranks.data.epochs.share_statistics import sums_up, uses
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code

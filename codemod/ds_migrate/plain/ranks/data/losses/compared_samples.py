@@ -9,9 +9,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.batch_totals import transposed
-from ds_migrate.plain.ranks.data.loss_parts import LossPart
-from ds_migrate.plain.ranks.data.torch_losses import library_losses
+from ds_migrate.plain.ranks.data.losses.batch_totals import transposed
+from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.losses.torch_losses import library_losses
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, dotted, number, walk
 from ds_migrate.syntax.source import SourceFile

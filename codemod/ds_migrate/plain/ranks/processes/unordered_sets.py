@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.agreement.number_collections import holds_numbers
+from ds_migrate.plain.ranks.processes.number_collections import holds_numbers
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, dotted_names, targets
 from ds_migrate.syntax.source import SourceFile

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.parts import Part
+from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Operations
 from ds_migrate.syntax.source import SourceFile
 

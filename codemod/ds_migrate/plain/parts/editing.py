@@ -17,13 +17,13 @@ from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.plain.loops_beside import review_loops_beside
-from ds_migrate.plain.parts import Part
+from ds_migrate.plain.parts.loops_beside import review_loops_beside
+from ds_migrate.plain.parts.part import Part
+from ds_migrate.plain.parts.results import loop_name, written_configs
+from ds_migrate.plain.parts.undecided_calls import review_undecided
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Step
 from ds_migrate.plain.recognition.libraries.apex_branches import RAISED
 from ds_migrate.plain.recognition.libraries.library_scalers import OWN_SCALER
-from ds_migrate.plain.results import loop_name, written_configs
-from ds_migrate.plain.undecided_calls import review_undecided
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.claims import Lengths
 from ds_migrate.syntax.import_order import sort_like

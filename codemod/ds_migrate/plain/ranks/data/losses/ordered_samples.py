@@ -8,10 +8,10 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.batch_totals import MEANS, SUMS, BatchTotals
-from ds_migrate.plain.ranks.data.loss_parts import LossPart
-from ds_migrate.plain.ranks.data.returned_values import returned_values
-from ds_migrate.plain.ranks.data.torch_losses import loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, SUMS, BatchTotals
+from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.torch_losses import loss_maker, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, number, walk
 from ds_migrate.syntax.source import SourceFile

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
-from ds_migrate.plain.ranks.data.loss_parts import LossPart
-from ds_migrate.plain.ranks.data.selected_samples import is_selected
-from ds_migrate.plain.ranks.data.torch_losses import divides_by_targets, library_losses, loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
+from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
+from ds_migrate.plain.ranks.data.losses.torch_losses import divides_by_targets, library_losses, loss_maker, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile

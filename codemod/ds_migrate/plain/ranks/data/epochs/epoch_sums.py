@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.ranks.data.sums_of_attributes import SumsOfAttributes
+from ds_migrate.plain.ranks.data.epochs.sums_of_attributes import SumsOfAttributes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import dotted, number, targets, walk
 from ds_migrate.syntax.source import SourceFile

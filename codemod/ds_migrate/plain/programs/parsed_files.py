@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ds_migrate.plain.program import Program
+from ds_migrate.plain.programs.program import Program
 from ds_migrate.syntax.source import SourceFile
 
 

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
-from ds_migrate.plain.ranks.agreement.time_texts import between, find_stamps, has_time_stamp
+from ds_migrate.plain.ranks.processes.time_texts import between, find_stamps, has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, last_name

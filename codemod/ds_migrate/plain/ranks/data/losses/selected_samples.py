@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.ranks.data.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.sample_values import index_in
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.sample_values import index_in
 from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 

@@ -9,7 +9,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.parts import Part
+from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile

@@ -1,0 +1,1 @@
+"""Sums, averages, counts and collections of an epoch, which each rank makes over its share of the data."""

@@ -1,0 +1,1 @@
+"""Losses over the share of a rank: what they are made of, and what is no mean over samples."""

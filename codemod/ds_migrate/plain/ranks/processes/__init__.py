@@ -1,0 +1,1 @@
+"""Differences between processes whatever their data: the time, random numbers, the order of sets."""
