@@ -179,6 +179,23 @@ for batch, (x, y) in enumerate(loader):
         continue
     optimizer.zero_grad()
 """,
+    "where the other of two optimizers is there": """
+generator, critic, head = Net(), Net(), Net()
+of_generator = torch.optim.SGD(generator.parameters(), lr=0.1)
+of_critic = torch.optim.SGD(critic.parameters(), lr=0.1)
+of_head = torch.optim.SGD(head.parameters(), lr=0.1) if len(data) else None
+for x, y in DataLoader(data, batch_size=4):
+    of_critic.zero_grad()
+    critic(x).mean().backward()
+    of_critic.step()
+    of_generator.zero_grad()
+    if of_head is not None:
+        of_head.zero_grad()
+    (generator(x) + head(x)).mean().backward()
+    of_generator.step()
+    if of_head is not None:
+        of_head.step()
+""",
     "behind a backward pass that no step uses": MADE
     + """
 for x, y in loader:

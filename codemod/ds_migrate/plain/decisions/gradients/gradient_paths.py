@@ -14,7 +14,15 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.calls.callers import Callers
-from ds_migrate.plain.decisions.gradients.gradient_states import CLEARED, GradientUses, Operation, States, Used, counted
+from ds_migrate.plain.decisions.gradients.gradient_states import (
+    CLEARED,
+    GradientUses,
+    Operation,
+    States,
+    Sum,
+    Used,
+    counted,
+)
 from ds_migrate.plain.recognition.facts import Backward, Place, Step, ZeroGrad
 from ds_migrate.syntax.nodes import body_of, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -169,7 +177,7 @@ class _Walker:
             states = counted(states, dotted(node.test))
         if self._only_clears(node.body) and not self._operates(node.orelse):
             # Both conditions count micro-batches, or ask for the phase, where one guards the step and one this.
-            states = frozenset(s for s in states if not (isinstance(s, Used) and self._is_guarded(s.step, node, file)))
+            states = frozenset(s for s in states if not self._is_guarded(s, node, file))
         if node.orelse is None:
             return taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
@@ -183,18 +191,20 @@ class _Walker:
         """Return whether a branch touches gradients, also in functions that it calls."""
         return branch is not None and any(id(n) in self._by_call or id(n) in self._called for n in walk(branch))
 
-    def _is_guarded(self, step: Step, node: cst.If, file: SourceFile) -> bool:
+    def _is_guarded(self, state: Backward | Sum | Used | None, node: cst.If, file: SourceFile) -> bool:
         """Return whether a condition other than those around ``node`` guards a step, with none in its other branch.
 
-        Where something else happens in the other branch of ``node``, it must be the same condition.
+        Where something else happens in the other branch of ``node``, or a backward pass lies between, it must be the
+        same condition.
         """
         around = {id(outer) for outer in file.ancestors(node)}
-        return any(
+        is_same = isinstance(state, Sum) or node.orelse is not None
+        return isinstance(state, (Sum, Used)) and any(
             isinstance(outer, cst.If)
             and id(outer) not in around
             and not self._operates(outer.orelse)
-            and (node.orelse is None or outer.test.deep_equals(node.test))
-            for outer in step.file.ancestors(step.node)
+            and (not is_same or outer.test.deep_equals(node.test))
+            for outer in state.step.file.ancestors(state.step.node)
         )
 
     def _loop(self, node: cst.For | cst.While, file: SourceFile, states: States, exits: _Exits) -> States:
