@@ -255,6 +255,16 @@ def test_parameters_that_one_call_gives_are_followed(functions: str, made: str, 
     assert '"zero_optimization": {"stage": 1}' in text
 
 
+def test_modules_of_which_a_list_is_made_are_named_where_a_function_makes_the_optimizer(tmp_path: Path) -> None:
+    collected = (
+        "first = Net()\nparams = list(filter(lambda p: p.requires_grad, model.parameters()))\n"
+        "params += list(filter(lambda p: p.requires_grad, first.parameters()))\noptimizer = make_optimizer(params, 0.1)"
+    )
+    loop = LOOP.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", collected)
+    loop = loop.replace("model(x)", "model(x) + first(x)")
+    assert "model=nn.ModuleList([model, first])" in convert(tmp_path, HEADER + MAKES + loop)
+
+
 def test_parameters_that_a_method_is_given_once_are_followed(tmp_path: Path) -> None:
     text = convert(tmp_path, HEADER + TRAINER)
     assert "        self.engine, *_ = deepspeed.initialize(\n            model=self.net,\n" in text

@@ -144,8 +144,8 @@ def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile,
         node for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module)
         if dotted(node) is not None and file.function(node) is function
         and (file.position(node) <= line or file.statement(node) is statement)
-        and not isinstance(file.parent(node), cst.Attribute)
     ]  # fmt: skip
+    nodes.sort(key=lambda node: isinstance(file.parent(node), cst.Attribute))  # `self.net` of `self.net.parameters()`
     names = (dotted(node) for node in nodes if without_parts(flow.values(node, file)) == values)
     items = (
         f"{dotted(node)}{item}" for node in nodes if len(flow.values(node, file)) == 1
