@@ -301,3 +301,24 @@ def test_a_helper_that_this_python_cannot_parse_stays_as_it_is(tmp_path: Path, m
     messages = {finding.message for _, finding in report.findings(Severity.BLOCKED)}
     assert any("helper.py, which the Python that runs ds-migrate cannot parse" in message for message in messages)
     assert not any(file.to_write for file in report.files)
+
+
+FACTORY = """
+import torch
+
+
+def make_optimizer(params, name="adam"):
+    if name == "sgd":
+        return torch.optim.SGD(params, lr=0.1)
+    return torch.optim.Adam(params)
+"""
+MADE_THERE = f"from factory import make_optimizer\n{HEADER}{LOOP_ALONE}".replace(
+    "torch.optim.SGD(model.parameters(), lr=0.1)", "make_optimizer(model.parameters())"
+)
+
+
+def test_scripts_of_which_one_stays_may_share_a_factory_of_optimizers(tmp_path: Path) -> None:
+    stays = MADE_THERE.replace("    loss.backward()\n    optimizer.step()", "    optimizer.step(lambda: loss)")
+    report = run(tmp_path, factory=FACTORY, one=MADE_THERE, two=MADE_THERE, other=stays)
+    assert {name for name, _, _ in refused(report)} == {"other"}
+    assert set(texts(report)) == {"one", "two"}

@@ -20,7 +20,7 @@ from ds_migrate.plain.parts.shared_models import merge_sharing
 from ds_migrate.plain.programs.parsed_files import ParsedFiles
 from ds_migrate.plain.programs.program import LARGEST_PROGRAM, Program
 from ds_migrate.plain.programs.program_results import ProgramResults
-from ds_migrate.plain.recognition.facts import Step
+from ds_migrate.plain.recognition.facts import Step, optimizers_of
 from ds_migrate.plain.recognition.libraries.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.libraries.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.refusals import find_refusals
@@ -139,7 +139,9 @@ class _Conversion:
             part.is_skipped = self._is_skipped(part)
             part.operations = operations_of(part, operations, callers)
             part.refusals += part.operations.refusals
-            named = list(find_refusals(part.files, part.operations, flow, callers))
+            makers = (flow.file(value) for value in flow.in_order(frozenset(optimizers_of(part.steps))))
+            files = list(dict.fromkeys((*part.files, *makers)))
+            named = list(find_refusals(files, part.operations, flow, callers))
             if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
                 part.refusals = []  # what cannot be followed is in the framework
             part.refusals += named

@@ -10,6 +10,7 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
+from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.creation.sites import find_sites
 from ds_migrate.plain.recognition.facts import Operations, Place, Refusal, Site, Step, optimizers_of
@@ -46,26 +47,34 @@ class Part:
 
 
 def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Part]:
-    """Divide a program into parts that share files with operations on the same optimizers."""
+    """Divide a program into parts that share optimizers, or files with operations on them.
+
+    A file that does nothing but make optimizers for others, as a factory of several scripts, joins no parts.
+    """
     sets: list[tuple[set[int], list[Step], list[Refusal], list[Site]]] = []
     items: list[tuple[set[int], Step | None, Refusal | None, Site | None]] = []
     sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
+    training = {id(place.file) for place in (*operations.steps, *operations.backwards)}
+    training |= {id(refusal.file) for refusal in operations.refusals}
+    training |= {id(one.file) for site in sites for one in site.all}
+
+    def made(optimizers: Values) -> set[int]:
+        return {v.key for v in optimizers} | ({id(flow.file(v)) for v in optimizers} & training)
+
     for step in operations.steps:
-        items.append(({id(step.file), *(id(flow.file(v)) for v in step.optimizers)}, step, None, None))
+        items.append(({id(step.file), *made(step.optimizers)}, step, None, None))
     for refusal in operations.refusals:
         items.append(({id(refusal.file)}, None, refusal, None))
     for refusal, optimizers in refusals:
-        items.append(({id(refusal.file), *(id(flow.file(v)) for v in optimizers)}, None, refusal, None))
+        items.append(({id(refusal.file), *made(optimizers)}, None, refusal, None))
     for site in sites:
-        makers = {id(file) for file, _ in site.makers}
-        items.append(({*(id(one.file) for one in site.all), *makers}, None, None, site))
-    training = {id(backward.function) for backward in operations.backwards}
-    steps = [step for step in operations.steps if id(step.function) not in training]  # as those of wrappers
+        items.append(({*(id(one.file) for one in site.all), *made(site.optimizers)}, None, None, site))
+    steps = [step for step in operations.steps if not any(b.function is step.function for b in operations.backwards)]
     for backward in operations.backwards:
         called = {id(step.file) for step in steps if _is_called_beside(step, backward, callers)}
         items.append(({id(backward.file), *called} if called else set(), None, None, None))
-    for files, a_step, a_refusal, a_site in items:
-        merged = (set(files), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
+    for keys, a_step, a_refusal, a_site in items:
+        merged = (set(keys), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
         rest = []
         for known in sets:
             if known[0] & merged[0]:
@@ -77,8 +86,8 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
     refused = {refusal.file for refusal in operations.refusals if refusal.code is Code.PLAIN_BACKWARD}
     by_id = {id(file): file for file in flow.files.values()}
     return [
-        Part([by_id[key] for key in sorted(files, key=lambda k: str(by_id[k].path))], steps, problems, sites=own)
-        for files, steps, problems, own in sets
+        Part(sorted((by_id[k] for k in keys & by_id.keys()), key=lambda f: str(f.path)), steps, problems, sites=own)
+        for keys, steps, problems, own in sets
         if steps
         or any(r.file in trained or (r.file in refused and r.code is not Code.PLAIN_BACKWARD) for r in problems)
     ]
