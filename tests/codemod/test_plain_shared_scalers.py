@@ -168,3 +168,32 @@ def test_a_clipping_that_may_be_of_another_engine_is_refused(tmp_path: Path) -> 
     report = run(tmp_path, util=NATIVE_SCALER, loop=HEADER + ENGINE, main=HEADER + MAIN, main_2=HEADER + main)
     assert Code.PLAIN_CLIPPING in [finding.code for _, finding in report.findings()]
     assert not any(file.to_write for file in report.files)
+
+
+PROFILED = """
+from copy import deepcopy
+
+
+def profile(net, x):
+    net(x).sum().backward()
+    return torch.cuda.memory_reserved()
+
+
+model = Net()
+used = profile(deepcopy(model), torch.zeros(2, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.cuda.amp.GradScaler()
+for x, y in DataLoader(data, batch_size=4):
+    with torch.cuda.amp.autocast():
+        loss = F.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_backward_that_no_step_is_known_to_use_stays_unscaled_beside_a_scaler(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + PROFILED)
+    assert "    net(x).sum().backward()\n" in after and "use_scaler(engine, scaler)\n" in after
+    assert "    optimizer.zero_grad()\n" in after and '"zero_optimization": {"stage": 0}' in after

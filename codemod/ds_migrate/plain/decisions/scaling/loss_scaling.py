@@ -29,7 +29,9 @@ def decide_scaling(plan: ProgramPlan) -> ProgramPlan:
         if plan.keeps_scaling:
             plan = give_scalers(plan)
         else:
-            plan = _give_scaler(plan, own, scaled, [place for place in operations if place.scaler is None])
+            own_of_torch = set(plan.left)  # it scales them no more than the program does
+            others = [place for place in operations if place.scaler is None and place not in own_of_torch]
+            plan = _give_scaler(plan, own, scaled, others)
         removed, kept = calls_of_engine(plan, own, scaled)
         averagings = [averaging for place in kept for averaging in averagings_of(place, plan)]
         return replace(plan, scaler_calls=removed, averagings=[*plan.averagings, *averagings])
