@@ -40,15 +40,17 @@ def test_files_of_samples_of_data_that_ranks_do_not_share_are_rank_0s(tmp_path: 
     assert b"if is_main_rank():" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))
 
 
-WRITERS = "import sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\nfrom pysenal import write_json\n"
+WRITERS = "import sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
+WRITERS += "import wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
 OPENED = "every rank opens this file to write it, at the same time"
 WRITTEN = "every rank writes this file, at the same time"
+ARCHIVE = "all ranks write this archive at the same time"
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("f = zarr.open('a.zarr', mode='w')", ["all ranks write this archive at the same time"]),
+        ("f = zarr.open('a.zarr', mode='w')", [ARCHIVE]),
         ("f = cv2.VideoWriter('a.mp4', 1, 2)", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.commit()", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.execute('select 1')", []),
@@ -56,6 +58,14 @@ WRITTEN = "every rank writes this file, at the same time"
         ("t = lmdb.open('a', readonly=True)\nt.put(b'a', b'b')", []),
         ("write_json('a/b.json', {'a': 1})", [WRITTEN]),
         ("path = os.path.join('a', 'b')\nwrite_json(path, {'a': 1})", [WRITTEN]),
+        ("folder = Path('a')\nwrite_json(str(folder / 'b.json'), {'a': 1})", [WRITTEN]),
+        ("def dump(path):\n    write_json(path, {'a': 1})\n\n\ndump('a/b.json')", [WRITTEN]),
+        ("def dump(name):\n    write_json(name, {'a': 1})\n\n\ndump('a')", []),
+        ("nib.load('a').to_filename(os.path.join('a', 'b'))", [WRITTEN]),
+        ("pysenal.write('a/b.txt', 'a')", [WRITTEN]),
+        ("f = wave.open('a.wav', 'wb')", [ARCHIVE]),
+        ("f = np.memmap('a.bin', 'uint8', 'w+')", [ARCHIVE]),
+        ("f = np.memmap('a.bin', 'uint8', 'r')", []),
         ("if rank == 0:\n    write_json('a/b.json', {'a': 1})", []),
         ("pd.DataFrame([1]).to_csv('a.csv')", []),
         ("Path('a').unlink()", []),
@@ -67,6 +77,34 @@ def test_files_that_all_ranks_write_by_a_library_are_for_review(line: str, found
     assert [f.message for _, f in report.findings(Severity.REVIEW)] == found
     after = (report.files[0].after or b"").decode()
     assert ("if is_main_rank():\n    " + line in after) is (line.startswith(("pd.", "Path")))
+
+
+GUARDED = """\
+import shutil
+import torchvision.transforms as T
+from PIL import Image
+from plyfile import PlyData
+to_image = T.ToPILImage()
+ply = PlyData([])
+folder = Path("a")
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "T.ToPILImage()(y).save('a.png')",
+        "to_image(y.cpu()).save(folder / 'a.png')",
+        "Image.fromarray(y.numpy()).resize((2, 2)).save('a.png')",
+        "ply.write('a.ply')",
+        "(folder / 'a').rename(folder / 'b')",
+        "shutil.copytree('a', 'b')",
+    ],
+)
+def test_rank_0_alone_saves_what_calls_in_a_row_make(line: str, tmp_path: Path) -> None:
+    report = run(tmp_path, train=f"{IMPORTS}{GUARDED}{HEADER}{LOOP}{line}\n")
+    after = (report.files[0].after or b"").decode()
+    assert f"if is_main_rank():\n    {line}" in after and not list(report.findings(Severity.REVIEW))
 
 
 def test_a_library_that_writes_where_rank_0_alone_comes_stays(tmp_path: Path) -> None:

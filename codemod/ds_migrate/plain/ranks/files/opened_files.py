@@ -15,18 +15,14 @@ _WRITES = frozenset("".join(parts) for parts in (
 )) | {"wb+", "ab+"}  # fmt: skip
 # Files with parts, which none but their own library can write: there is no such file that keeps nothing.
 _ARCHIVES = (
-    "zipfile.ZipFile",
-    "tarfile.open",
-    "tarfile.TarFile.open",
-    "h5py.File",
-    "pandas.HDFStore",
-    "pandas.ExcelWriter",
-    "zarr.open",
-    "zarr.open_array",
-    "zarr.open_group",
-    "netCDF4.Dataset",
-    "tables.open_file",
-)
+    "zipfile.ZipFile", "tarfile.open", "tarfile.TarFile.open", "h5py.File", "pandas.HDFStore", "pandas.ExcelWriter",
+    "zarr.open", "zarr.open_array", "zarr.open_group", "netCDF4.Dataset", "tables.open_file", "rasterio.open",
+    "mrcfile.open", "mrcfile.new", "mrcfile.new_mmap", "wave.open", "soundfile.SoundFile", "av.open", "laspy.open",
+    "numpy.memmap", "numpy.lib.format.open_memmap", "pyarrow.parquet.ParquetWriter",
+)  # fmt: skip
+# Those that open a file to write it whatever their mode is.
+_NEW = ("pandas.ExcelWriter", "mrcfile.new", "mrcfile.new_mmap", "pyarrow.parquet.ParquetWriter")
+_MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 
 
@@ -42,9 +38,12 @@ def opens_archive_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool
     """Return whether a call opens an archive to write it, as ``zipfile.ZipFile(path, "w")``."""
     if not flow.is_call_of(call, file, _ARCHIVES):
         return False
-    mode = argument(call, 1, "mode")
+    if flow.is_call_of(call, file, _NEW):
+        return True
+    position = next((position for name, position in _MODES.items() if flow.is_call_of(call, file, (name,))), 1)
+    mode = argument(call, position, "mode")
     text = mode.value.evaluated_value if mode is not None and isinstance(mode.value, cst.SimpleString) else "r"
-    return str(text)[:1] in ("w", "a", "x") or flow.is_call_of(call, file, ("pandas.ExcelWriter",))
+    return str(text)[:1] in ("w", "a", "x")
 
 
 def path_opened(call: cst.Call) -> cst.BaseExpression:

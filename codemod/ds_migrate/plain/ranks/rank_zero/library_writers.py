@@ -10,24 +10,25 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.files.path_texts import PathTexts
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, walk
+from ds_migrate.syntax.nodes import argument, called_name
 from ds_migrate.syntax.source import SourceFile
 
 _WRITERS = (
     "cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer", "torch.onnx.export",
-    "zarr.save", "matplotlib.backends.backend_pdf.PdfPages",
+    "zarr.save", "SimpleITK.ImageFileWriter", "matplotlib.backends.backend_pdf.PdfPages",
 )  # fmt: skip
 # Databases, with the methods by which a program writes to one.
 _DATABASES = {
     "lmdb.open": "put", "lmdb.Environment": "put", "sqlite3.connect": "commit", "shelve.open": "close",
 }  # fmt: skip
-_WRITES = re.compile(r"(save|export|write|dump)(_[a-z_]+)?")
-_NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines"})
-_PATH = re.compile(r"[./\\]")
+_WRITES = re.compile(r"(save|export|write|dump|to)_?[a-z0-9_]*")
+# Methods of an open file, and of what saves no file.
+_NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines", "to"})
 _DEPTH = 4
 
 
@@ -38,6 +39,7 @@ class LibraryWriters:
         self._plan = plan
         self._flow = plan.facts.flow
         self._calls = OutputCalls(plan)
+        self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
 
     def notes(self, files: Sequence[SourceFile]) -> Iterator[Note]:
         """Yield a note for each call in these files that no condition on the rank is around."""
@@ -70,26 +72,19 @@ class LibraryWriters:
     def _may_write(self, call: cst.Call, file: SourceFile, own: set[str]) -> bool:
         """Return whether a statement calls something unknown by a name that writes, and gives it a path."""
         name = called_name(call).rpartition(".")[2]
-        if name in own | _NO_FILES or not _WRITES.fullmatch(name) or not isinstance(file.parent(call), cst.Expr):
+        is_function = bool(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL))
+        if (
+            name in own
+            or (name in _NO_FILES and not (is_function and name == "write"))
+            or not _WRITES.fullmatch(name)
+            or not isinstance(file.parent(call), cst.Expr)
+        ):
             return False
         values = self._flow.values(call.func, file)
         if self._calls.saves(call, file) or self._calls.is_artifact(call, file):  # a known one
             return False
         is_own = of_kind(values, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
-        return not is_own and any(self._is_path(arg.value, file) for arg in call.args)
-
-    def _is_path(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
-        """Return whether an expression is the text of a path, as far as it is written in the program."""
-        texts = [part for part in walk(node) if isinstance(part, (cst.SimpleString, cst.FormattedStringText))]
-        values = [t.value if isinstance(t, cst.FormattedStringText) else str(t.evaluated_value) for t in texts]
-        is_text = isinstance(node, (cst.SimpleString, cst.FormattedString, cst.BinaryOperation, cst.ConcatenatedString))
-        is_made = isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in ("join", "Path", "joinpath")
-        if is_made or (is_text and any(map(_PATH.search, values))):
-            return True
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Divide):
-            return bool(texts)
-        assigned = self._flow.scopes(file).assigned(node) if isinstance(node, cst.Name) and depth else []
-        return any(self._is_path(value, file, depth - 1) for value in assigned)
+        return not is_own and any(self._paths.is_path(arg.value, file) for arg in call.args)
 
     def _runs_on_all(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether other ranks than 0 come to a node."""

@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
+from ds_migrate.plain.ranks.files.path_texts import PathTexts
 from ds_migrate.plain.ranks.rank_zero.loggers import BARS
 from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
 from ds_migrate.syntax.nodes import argument, dotted, walk
@@ -23,7 +24,8 @@ _BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO", "tempfil
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
-    "os.remove", "os.unlink", "os.symlink", "shutil.rmtree",
+    "os.remove", "os.unlink", "os.symlink", "os.link", "os.renames", "os.removedirs", "shutil.rmtree",
+    "shutil.copytree", "shutil.make_archive",
 )  # fmt: skip
 _ARTIFACTS = (
     "matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "matplotlib.pyplot.show",
@@ -34,21 +36,28 @@ _ARTIFACTS = (
     "torchvision.io.write_jpeg", "torchvision.io.write_video", "joblib.dump", "safetensors.torch.save_file",
     "safetensors.torch.save_model", "torch.jit.save", "tifffile.imwrite", "tifffile.imsave", "nibabel.save",
     "SimpleITK.WriteImage", "scipy.sparse.save_npz", "scipy.misc.imsave", "librosa.output.write_wav",
-    "omegaconf.OmegaConf.save", "faiss.write_index", "skvideo.io.vwrite",
+    "omegaconf.OmegaConf.save", "faiss.write_index", "skvideo.io.vwrite", "torchvision.io.write_file",
+    "open3d.io.write_point_cloud", "open3d.io.write_triangle_mesh", "mrcfile.write",
 )  # fmt: skip
 _SAVING_METHODS = frozenset(
     {"savefig", "to_csv", "to_json", "to_pickle", "to_excel", "to_parquet", "write_text", "write_bytes",
-     "save_pretrained", "to_feather", "to_hdf", "tofile", "symlink_to", "write_html", "write_image"}
+     "save_pretrained", "to_feather", "to_hdf", "tofile", "symlink_to", "write_html", "write_image", "to_filename",
+     "to_netcdf", "to_markdown", "to_latex"}
 )  # fmt: skip
 _OF_PATHS = frozenset({"touch", "unlink"})
+_MOVES = frozenset({"rename", "replace", "rmdir"})
 # Those whose path comes behind what they write.
 _PATH_SECOND = (
     "torchvision.utils.save_image", "joblib.dump", "torch.jit.save", "nibabel.save", "SimpleITK.WriteImage",
     "omegaconf.OmegaConf.save", "faiss.write_index", "safetensors.torch.save_file", "safetensors.torch.save_model",
 )  # fmt: skip
-# How the names of what makes images of PIL begin.
-_IMAGES = ("PIL.", "torchvision.transforms.functional.to_pil_image")
+# Methods that save what a library makes, with how the names of its makers begin.
+_SAVED_OBJECTS = {
+    "save": ("PIL.", "torchvision.transforms.functional.to_pil_image", "torchvision.transforms.ToPILImage"),
+    "write": ("plyfile.PlyData",),
+}
 _PLOTS = "matplotlib."
+_DEPTH = 4
 _RANK = re.compile(r"(get_|[a-z]+_)?rank")
 
 
@@ -62,6 +71,7 @@ class OutputCalls:
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan = plan
         self._flow = plan.facts.flow
+        self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
         self.skippable = SkippableExpressions(self._flow, {id(state.call) for state in plan.state_calls})
 
     def is_print(self, call: cst.Call, file: SourceFile) -> bool:
@@ -77,8 +87,9 @@ class OutputCalls:
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
-        is_of_path = any(
-            self._is_of_made(call, method, ("pathlib.",), file) for method in ("rename", "replace", "rmdir")
+        owner = call.func.value if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES else None
+        is_of_path = owner is not None and (
+            self._is_made(owner, ("pathlib.",), file) or self._paths.is_joined(owner, file)
         )
         return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._fills_buffer(call, file)
 
@@ -88,13 +99,14 @@ class OutputCalls:
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         is_touched = isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_PATHS
         is_saved = (((is_method and call.args) or is_touched) and not known) or (
-            self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_image(call, file)
+            self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_object(call, file)
         )
         return bool(is_saved) and not self._fills_buffer(call, file)
 
-    def _saves_image(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call is ``image.save(path)`` of an image of PIL."""
-        return bool(call.args) and self._is_of_made(call, "save", _IMAGES, file)
+    def _saves_object(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call saves what a library makes: ``image.save(path)`` of an image of PIL."""
+        made = _SAVED_OBJECTS.items()
+        return bool(call.args) and any(self._is_of_made(call, method, makers, file) for method, makers in made)
 
     def _is_of_made(self, call: cst.Call, method: str, makers: tuple[str, ...], file: SourceFile) -> bool:
         """Return whether a call is of a method of what a library has made, by how the names of its makers begin."""
@@ -105,14 +117,20 @@ class OutputCalls:
         """Return whether a call writes to a buffer in memory."""
         return any(self._is_made(arg.value, _BUFFERS, file) for arg in call.args)
 
-    def _is_made(self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile) -> bool:
+    def _is_made(
+        self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile, depth: int = _DEPTH
+    ) -> bool:
         """Return whether a library has made an object, by how the names of its makers begin."""
         values = of_kind(self._flow.values(node, file), Kind.OBJECT)
-        made = [(self._flow.node(value), self._flow.file(value)) for value in values]
-        return any(
-            isinstance(maker, cst.Call) and any(v.name.startswith(makers) for v in self._flow.values(maker.func, home))
-            for maker, home in made
-        )
+        made = [(self._flow.node(value), self._flow.file(value)) for value in values] or [(node, file)]
+        return any(isinstance(maker, cst.Call) and self._makes(maker, makers, home, depth) for maker, home in made)
+
+    def _makes(self, maker: cst.Call, makers: tuple[str, ...], file: SourceFile, depth: int) -> bool:
+        """Return whether a call is of what a library has, or of what such an object is or has: ``image.resize()``."""
+        if any(value.name.startswith(makers) for value in self._flow.values(maker.func, file)):
+            return True
+        owner = maker.func.value if isinstance(maker.func, cst.Attribute) else maker.func
+        return depth > 0 and self._is_made(owner, makers, file, depth - 1)
 
     def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call writes to."""

@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import called_name, dotted, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _HARMLESS = frozenset(
@@ -30,8 +30,9 @@ _HARMLESS = frozenset(
      "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
      "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
      "format_tb", "format_stack", "exc_info", "DataFrame", "Series", "vstack", "hstack", "column_stack",
-     "joinpath", "with_suffix", "with_name"}
+     "joinpath", "with_suffix", "with_name", "ToPILImage", "resize"}
 )  # fmt: skip
+_PURE = frozenset({"ToPILImage"})  # classes whose objects only compute when they are called
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(
     {"sum", "max", "min", "list", "dict", "tuple", "set", "sorted", "join", "zip", "enumerate", "any", "all",
@@ -120,6 +121,9 @@ class SkippableExpressions:
         if own:
             return self._all_compute(own)
         name = called_name(call)
+        made = [self._flow.node(value) for value in of_kind(values, Kind.OBJECT)]
+        if any(isinstance(maker, cst.Call) and last_name(maker.func) in _PURE for maker in made):
+            return True
         if name not in _HARMLESS or (name == "get" and not call.args):  # a queue gives what it has once
             return False
         return name not in _CONSUMERS or all(self.can_be_iterated_again(arg.value, file) for arg in call.args)
