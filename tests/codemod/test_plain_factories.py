@@ -273,3 +273,29 @@ def test_an_optimizer_of_a_function_that_nothing_calls_is_for_review(tmp_path: P
     assert "noam = Noam(engine)\n" in after and "return Noam(torch.optim.Adam(model.parameters(), lr=0.1))\n" in after
     messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert messages == ["nothing calls make(): its optimizer has no engine, which the step needs now"]
+
+
+MAKERS = """
+    class MakesOptimizer:
+        def __init__(self, lr):
+            self.lr = lr
+
+        def __call__(self, params):
+            return torch.optim.SGD(params, lr=self.lr)
+
+
+    class Config:
+        make_optimizer = MakesOptimizer(lr=0.1)
+
+
+    config = Config()
+    """
+
+
+def test_an_object_makes_an_optimizer_each_time_that_it_is_called(tmp_path: Path) -> None:
+    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "config.make_optimizer(model.parameters())")
+    other = loop.replace("model", "other").replace("Net()", "nn.Linear(4, 1)").replace("optimizer ", "second ")
+    other = other.replace("optimizer.zero", "second.zero").replace("optimizer.step", "second.step")
+    after = convert(tmp_path, body(MAKERS) + loop + other)
+    assert after.count("    model=model,\n    optimizer=optimizer,\n") == 1
+    assert after.count("    model=other,\n    optimizer=second,\n") == 1

@@ -192,6 +192,10 @@ class Classes:
             return None
         return self._variables.derived(("method", key, name), lambda: self._find_method(key, own))
 
+    def as_method(self, callee: Value) -> Value:
+        """Return what a call of a value runs: of an instance, its method ``__call__``."""
+        return (self.method(callee.key, "__call__") or callee) if callee.kind is Kind.INSTANCE else callee
+
     def _find_method(self, key: int, own: dict[int, Value]) -> Value | None:
         family = self._family(key)
         found = next(filter(None, map(own.get, family)), None)

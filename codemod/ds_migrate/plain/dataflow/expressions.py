@@ -149,7 +149,7 @@ class Expressions:
             return self._evaluated(call, file)
         if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
-        for callee in callees:
+        for callee in map(self.classes.as_method, callees):
             if self.classes.is_attribute_dict(callee) and all(arg.keyword is not None for arg in call.args):
                 found.add(self.variables.make(Kind.MAPPING, call, file, callee.name or "dict", callee.key))
                 continue

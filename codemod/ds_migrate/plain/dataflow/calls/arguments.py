@@ -131,13 +131,11 @@ class Arguments:
 
     def _method(self, callee: Value) -> Value | None:
         """Return the method that a call of a value runs."""
-        method = self._expressions.classes.method
+        method, callee = self._expressions.classes.method, self._expressions.classes.as_method(callee)
         if callee.kind is Kind.METHOD:
             return callee
         if callee.kind is Kind.CLASS:
             return method(callee.key, "__init__")
-        if callee.kind is Kind.INSTANCE:
-            return method(callee.key, "__call__")
         return method(callee.of, "forward") if callee.kind is Kind.MODULE and callee.of else None
 
     def _bound(self, key: int, args: Sequence[cst.Arg], skipped: int) -> Iterator[_Given]:

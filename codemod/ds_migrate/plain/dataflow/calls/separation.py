@@ -18,7 +18,7 @@ def separable_functions(files: Iterable[SourceFile], expressions: Expressions) -
     calls: dict[int, int] = {}
     for file in files:
         for call in file.nodes(cst.Call):
-            for value in expressions.values(call.func, file):
+            for value in map(expressions.classes.as_method, expressions.values(call.func, file)):
                 if value.kind in (Kind.FUNCTION, Kind.METHOD):
                     calls[value.key] = calls.get(value.key, 0) + 1
     separation = _Separation(expressions)

@@ -99,11 +99,10 @@ def passed_for(
     if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef):
         return None
     for caller, call in calls:
-        if any(v.key == id(scope) for v in flow.values(call.func, caller)):
-            arg = flow.given(call, scope, node.value, caller)
-            is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
-            if arg is not None and not arg.star and not is_assigned:
-                return caller, arg.value
+        arg = flow.given(call, scope, node.value, caller)
+        is_assigned = any(dotted(t) == node.value for n in file.nodes(cst.Assign, below=scope) for t in targets(n))
+        if arg is not None and not arg.star and not is_assigned:
+            return caller, arg.value
     return None
 
 
