@@ -85,7 +85,7 @@ def show(console: Console, found: Verification) -> None:
     for file, finding in found.explanations:
         line = f"may explain it: {file}:{finding.line} {finding.code} {finding.message}"
         console.print(Text(visible(line), style="yellow"))
-    style = "bold red" if not found.same else "bold green" if found.is_complete else "bold yellow"
+    style = "bold red" if not found.same else "bold green" if found.is_complete and not found.unseen else "bold yellow"
     console.print(Text(visible(found.headline), style=style), soft_wrap=True)
     if step := advice(found.outcomes):
         console.print(Text(f"next: {step}"), soft_wrap=True)

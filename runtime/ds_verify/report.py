@@ -73,7 +73,8 @@ class Verification:
     def headline(self) -> str:
         """The verdict in one line."""
         if self.failure is None:
-            return headline(self.outcomes, self.trained)
+            caution = f"; {self.unseen}" if self.same and self.unseen else ""
+            return headline(self.outcomes, self.trained) + caution
         ranks, failure = self.failure
         label = ranks_named(ranks)
         if not self.outcomes:
@@ -85,6 +86,11 @@ class Verification:
     def trained(self) -> str:
         """The number of batches trained."""
         return str(self.settings.steps)
+
+    @property
+    def unseen(self) -> str:
+        """Return what trains, but not in the run; empty where nothing is known to."""
+        return ""
 
     @property
     def compared(self) -> str:

@@ -33,6 +33,11 @@ FLOORS: Mapping[tuple[str, str], float] = {
 """Smallest difference that counts, by precision and device, relative to values above 1: sums in another order give
 less. Half precisions: two units in the last place of a value near 1."""
 
+_OPTION = 1e-6
+"""Smallest difference of an option that counts, relative to it."""
+
+_TINY = 1e-15
+
 _WEAK = 1e-2
 _VARIES = 1e-2
 """A saved value that the control moves by a larger part of itself, such as a duration, is another one in each run."""
@@ -64,6 +69,8 @@ class Limits:
         if self.given is not None:
             return self.given * scale
         spread = self.spread_at(key)
+        if key.kind == "lr":  # no sum of a device: a rate of 1e-7 is another one than 2e-7
+            return max(_OPTION * magnitude(expected), _TINY, FACTOR * spread)
         if key.kind == "saved" and spread > _VARIES * magnitude(expected):
             return math.inf
         limit = max(self.floor * scale, FACTOR * spread)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import logging
 import os
 import pickle
 import subprocess
@@ -215,6 +216,19 @@ class TestTrainingLoaders:
                 model.train()(torch.ones(1, 1))
                 loaders.trained()
         assert [trained for _, trained in loaders.training()] == [True]
+
+    def test_loaders_that_were_not_read_or_only_once_are_known(self) -> None:
+        """StarGAN v2 reads a batch to show ahead of its first step: a run of few steps took that for training."""
+        loaders = Loaders(str(Path(__file__).parent))
+        with loaders.watched():
+            first = DataLoader(NUMBERS)
+            second = DataLoader(NUMBERS)
+            DataLoader(NUMBERS)
+            next(iter(second))
+            for _ in range(2):
+                next(iter(first))
+                loaders.trained()
+        assert [line.split(":")[0] for line in (*loaders.guessed, *loaders.unread)] == [Path(__file__).name] * 2
 
     def test_a_loader_that_is_made_for_one_batch_of_a_task_is_not_shared(self) -> None:
         """A share of it would be another task; Relation Net's original did not train on 2 ranks."""
@@ -428,7 +442,26 @@ class TestWhatStepsNeedNotShow:
             "steps of schedules": 1, "limits of clip_grad_norm_": [1e9], "limits of clip_grad_value_": [1e8],
             "learning rates": [0.1],
             "betas[0]": [0.8], "betas[1]": [0.9], "eps": [1e-8], "weight_decay": [1e-9],
+            "amsgrad": [0], "maximize": [0], "decoupled_weight_decay": [1],
+            "step_size of StepLR": [100], "gamma of StepLR": [0.1], "total steps of StepLR": [1],
         }  # fmt: skip
+
+    def test_options_of_schedules_that_do_not_act_yet_are_recorded(self) -> None:
+        optimizer, record, options = torch.optim.SGD([torch.zeros(1)], lr=0.1), Record(), StepOptions()
+        with options.watched():
+            torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=3).step(0.5)
+            torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 7])
+        options.add_to(record, 1, 0)
+        found = {key.name: value.tolist() for key, value in record.values.items()}
+        assert found["patience of ReduceLROnPlateau"] == [3] and found["mode 'min' of ReduceLROnPlateau"] == [1]
+        assert (found["milestones[0] of MultiStepLR"], found["milestones[1] of MultiStepLR"]) == ([2], [7])
+        assert options.unreached == ["MultiStepLR"]
+
+    def test_an_option_below_the_floor_of_weights_is_another_one(self) -> None:
+        """An eps of 1e-9 was the same as one of 1e-8."""
+        one, other = (Record({Key("lr", 1, "eps"): np.array([value])}) for value in (1e-9, 1e-8))
+        assert compare(one, other, Limits.measured(one, one, 1e-6))
+        assert not compare(one, one, Limits.measured(one, one, 1e-6))
 
     def test_the_group_of_each_parameter_is_recorded(self) -> None:
         net, record = torch.nn.Linear(2, 1), Record()
@@ -482,10 +515,12 @@ class TestResume:
 
 def test_a_printed_mean_that_is_another_one_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
-    with printed_lines(lines):
+    with printed_lines(lines, Path(__file__).parent):
         print("epoch", 1, "loss 0.5000", sep=" ")
         print("to a file", file=io.StringIO())
         print("2.31 s\n")
+        logging.getLogger(__name__).warning("in %s", Path(__file__).parent)
+    assert lines.pop() == "in ."
     assert lines == ["epoch 1 loss 0.5000", "2.31 s"] and capsys.readouterr().out.startswith("epoch 1")
     again, longer = ["epoch 1 loss 0.5001", "2.48 s"], ["epoch 1 loss 0.5000", "9.99 s"]
     assert not printed_otherwise(lines, again, longer)

@@ -89,6 +89,7 @@ class Observer:
     _outside: int = 0
     _scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _began: float = 0.0
+    _stepped: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.done = self.first
@@ -130,6 +131,16 @@ class Observer:
         self._add_weights("state", self.done)
         sizes = {tensor.element_size() for tensor in self.modules.tensors().values() if tensor.is_floating_point()}
         self.record.add(Key("setup", 0, PRECISION, self.group.rank), sorted(sizes))
+
+    @property
+    def unstepped(self) -> list[str]:
+        """The optimizers that never stepped."""
+        return [self.modules.name_of(each) for each in self.modules.optimizers if id(each) not in self._stepped]
+
+    @property
+    def unreached_schedules(self) -> list[str]:
+        """The schedules that never stepped."""
+        return self._options.unreached
 
     def _watched_backward(self) -> Callable[..., Any]:
         backward = torch.autograd.backward
@@ -266,6 +277,7 @@ class Observer:
             for tensor in group["params"]
             if tensor.grad is not None
         ]
+        self._stepped.add(id(optimizer))
         square = norm(gradients) ** 2
         if any(engine.zero_optimization_stage() for engine in engines):
             square = float(self.group.sum(torch.tensor(square, dtype=torch.float64)))

@@ -1,4 +1,4 @@
-"""Lines that a script prints, on one rank: a conversion that prints another mean trains the same, and is noted."""
+"""Lines that a script prints or logs, on one rank: printing another mean is no difference, but noted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import builtins
 import contextlib
 import functools
 import io
+import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,19 +23,32 @@ _CLOSE = 1e-3
 
 
 @contextlib.contextmanager
-def printed_lines(lines: list[str]) -> Iterator[None]:
-    """Add what ``print()`` writes to the terminal in the block to a list, up to a thousand lines."""
-    write = builtins.print
+def printed_lines(lines: list[str], home: Path) -> Iterator[None]:
+    """Add what ``print()`` writes to the terminal in the block, and what a script logs, up to a thousand lines.
+
+    Args:
+        lines: which are added to. home: the folder of the script's code; each run has another one.
+    """
+    write, handle = builtins.print, logging.Logger.callHandlers
+
+    def add(text: str) -> None:
+        lines.extend(line for line in text.replace(str(home), ".").splitlines() if line.strip())
 
     @functools.wraps(write)
     def printed(*values: Any, **kwargs: Any) -> None:
         if kwargs.get("file") in (None, sys.stdout, sys.stderr) and len(lines) < _MOST:
             text = io.StringIO()
             write(*values, **{**kwargs, "file": text, "flush": False})
-            lines.extend(line for line in text.getvalue().splitlines() if line.strip())
+            add(text.getvalue())
         write(*values, **kwargs)
 
-    with mock.patch.object(builtins, "print", printed):
+    @functools.wraps(handle)
+    def logged(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if len(lines) < _MOST and Path(record.pathname).is_relative_to(home):
+            add(record.getMessage())
+        handle(logger, record)
+
+    with mock.patch.object(builtins, "print", printed), mock.patch.object(logging.Logger, "callHandlers", logged):
         yield
 
 

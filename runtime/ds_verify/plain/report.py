@@ -43,11 +43,20 @@ class PlainVerification(Verification):
         return []
 
     @property
+    def unseen(self) -> str:
+        """The optimizers that the run ended before, as in a loop that steps one of them in every fifth step."""
+        figures = self.rounds[0].original.figures if self.rounds else {}
+        unstepped = dict.fromkeys(figures["unstepped"]) if figures and not figures["has_ended"] else ()
+        return f"never stepped: {', '.join(unstepped)}" if unstepped else ""
+
+    @property
     def notes(self) -> Iterator[str]:
         """Yield what a reader of the verdict has to know besides."""
         yield from self.remarks
         figures = self.rounds[0].original.figures if self.rounds else {}
         if figures and not figures["has_ended"]:
+            if unreached := [*figures["unstepped"], *figures["unreached"]]:
+                yield f"not reached, so not compared: {', '.join(dict.fromkeys(unreached))}; more --steps may reach it"
             if not (figures["evaluations"] or figures["files"]):
                 yield "no evaluation and no saving was reached: more --steps compare them, and the ends of epochs"
             elif max(each.original.figures.get("passes", 0) for each in self.rounds) == 1:

@@ -233,6 +233,8 @@ class ScriptRuns:
         )
         if not any(trains for _, trains in self.alone.get("loaders", [])):
             self._add("it trains on no DataLoader: on several ranks each one trained on the same batches")
+        if guessed := self.alone.get("guessed_loaders"):
+            self._add(f"{', '.join(guessed)}: taken for training after one batch; more --steps show whether it is")
         for site in figures["unshared_loaders"]:
             self._add(f"{site}: ranks cannot share this loader: on several, each one read all of it")
 
@@ -335,6 +337,8 @@ def _append(training: TrainingRun, part: TrainingRun) -> None:
         "evaluations": before["evaluations"] + after["evaluations"],
         "files": before["files"] + after["files"],
         "passes": before["passes"] + after["passes"],
+        "unstepped": [name for name in after["unstepped"] if name in before["unstepped"]],
+        "unreached": [name for name in after["unreached"] if name in before["unreached"]],
         "saved_at": before["saved"],
         "resumed": True,
     }

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -20,6 +21,8 @@ from ds_verify.plain.weights import norm
 from ds_verify.record import Key, Record
 
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
+_ANOTHER_WAY = frozenset({"foreach", "fused", "capturable", "differentiable", "verbose"})
+"""Flags that change how a number is computed or shown, not which one."""
 
 
 class StepOptions:
@@ -36,6 +39,14 @@ class StepOptions:
         self._clipped: dict[str, list[float]] = {}
         self._schedule_steps = 0
         self._metrics: list[float] = []
+        self._schedules: list[Any] = []
+        self._advanced: set[int] = set()
+        self._stepped: dict[int, Any] = {}
+
+    @property
+    def unreached(self) -> list[str]:
+        """Schedules that were never stepped."""
+        return [type(each).__name__ for each in self._schedules if id(each) not in self._advanced]
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -46,8 +57,9 @@ class StepOptions:
                 for module in (torch.nn.utils, torch.nn.utils.clip_grad):
                     stack.enter_context(mock.patch.object(module, name, self._watched_clip(name, clip)))
             for kind in vars(lr_scheduler).values():
-                if isinstance(kind, type) and "step" in vars(kind):
+                if isinstance(kind, type) and "step" in vars(kind) and kind is not torch.optim.Optimizer:
                     stack.enter_context(mock.patch.object(kind, "step", self._watched_schedule(vars(kind)["step"])))
+                    stack.enter_context(mock.patch.object(kind, "__init__", self._watched_creation(kind)))
             yield
 
     def _watched_clip(self, name: str, clip: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,15 +81,37 @@ class StepOptions:
 
         return clipped
 
+    def _watched_creation(self, kind: Any) -> Callable[..., None]:
+        make: Callable[..., None] = kind.__init__
+
+        @functools.wraps(make)
+        def made(schedule: Any, *args: Any, **kwargs: Any) -> None:
+            make(schedule, *args, **kwargs)
+            self._advanced.discard(id(schedule))  # its first step is a part of its creation
+            if all(schedule is not each for each in self._schedules):
+                self._schedules.append(schedule)
+
+        return made
+
     def _watched_schedule(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def stepped(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             self._schedule_steps += 1
+            self._advanced.add(id(schedule))
+            self._stepped[id(schedule)] = schedule
             if isinstance(schedule, lr_scheduler.ReduceLROnPlateau):
                 self._metrics.append(float(args[0] if args else kwargs["metrics"]))
             return step(schedule, *args, **kwargs)
 
         return stepped
+
+    def _add_schedule(self, schedule: Any) -> None:
+        """Add the options that a schedule was made with, and how far it is."""
+        kind = type(schedule)
+        for name in inspect.signature(kind).parameters:
+            shown = "total steps" if name == "last_epoch" else name
+            for part, value in _numbers(shown, vars(schedule).get(name)):
+                self._options.setdefault(f"{part} of {kind.__name__}", set()).add(value)
 
     def add_clipping(self, name: str, limit: float) -> None:
         """Add a limit of gradients; none that is infinite, which only measures."""
@@ -103,6 +137,9 @@ class StepOptions:
 
     def add_to(self, record: Record, step: int, rank: int) -> None:
         """Record the options of a step."""
+        for schedule in self._stepped.values():
+            self._add_schedule(schedule)
+        self._stepped.clear()
         record.add(Key("lr", step, "steps of schedules", rank), self._schedule_steps)
         for name, values in self._options.items():
             record.add(Key("lr", step, name, rank), sorted(values))
@@ -129,5 +166,9 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
             yield from _numbers(f"{name}[{number}]", each)
     elif isinstance(value, torch.Tensor):
         yield from [(name, float(value))] if value.numel() == 1 else []
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, Counter):
+        yield from _numbers(name, sorted(value.elements()))
+    elif isinstance(value, str):
+        yield f"{name} {value!r}", 1.0
+    elif isinstance(value, int | float) and name not in _ANOTHER_WAY:
         yield name, float(value)

@@ -159,10 +159,24 @@ class Loaders:
         return sorted({use.site for use in self.used if use.passes})
 
     @property
+    def unread(self) -> list[str]:
+        """The lines that make loaders none of which was read."""
+        read = {_line(use.site) for use in self.used if use.passes}
+        return sorted({line for use in self.used if (line := _line(use.site))} - read)
+
+    @property
+    def guessed(self) -> list[str]:
+        """The lines of loaders that train as far as one batch shows, where several do."""
+        pairs = list(zip(self.used, self.training(), strict=True))
+        training = [use for use, (_, trains) in pairs if trains]
+        once = {_line(use.site) for use in training if sum(one.followed for one in use.passes) == 1}
+        return sorted(once) if len({use.site for use in training}) > 1 else []
+
+    @property
     def unshared(self) -> list[str]:
         """The lines that make loaders that train and that ranks cannot share."""
         pairs = zip(self.used, self.training(), strict=True)
-        return sorted({use.site.split(_CALLED_FROM)[0] for use, (_, trains) in pairs if trains and not use.shared})
+        return sorted({_line(use.site) for use, (_, trains) in pairs if trains and not use.shared})
 
     @property
     def passes(self) -> int:
@@ -237,6 +251,10 @@ class Loaders:
                 lines.append(f"{Path(frame.f_code.co_filename).relative_to(self.home)}:{frame.f_lineno}")
             frame = frame.f_back
         return _CALLED_FROM.join(lines)
+
+
+def _line(site: str) -> str:
+    return site.split(_CALLED_FROM)[0]
 
 
 def trains(number: int, site: str, known: Sequence[tuple[str, bool]], before: int = 0) -> bool:

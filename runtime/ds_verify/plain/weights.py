@@ -42,6 +42,7 @@ class ModuleRegistry:
         self.modules: list[torch.nn.Module] = []
         self._known: set[int] = set()
         self.optimized: list[torch.Tensor] = []
+        self.optimizers: list[Optimizer] = []
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -63,6 +64,8 @@ class ModuleRegistry:
         @functools.wraps(group)
         def optimizes(instance: Any, param_group: Any) -> None:
             group(instance, param_group)
+            if all(instance is not each for each in self.optimizers):
+                self.optimizers.append(instance)
             self.optimized += instance.param_groups[-1]["params"]
             if self.has_batches():
                 self._of_batches |= {id(tensor) for tensor in instance.param_groups[-1]["params"]}
@@ -122,6 +125,12 @@ class ModuleRegistry:
         """Return the names of the tensors that optimizers hold, and that are the same on all ranks."""
         held = {id(tensor) for tensor in self.trained()} & {id(tensor) for tensor in self.optimized}
         return [name for name, tensor in self.tensors().items() if id(tensor) in held]
+
+    def name_of(self, optimizer: Optimizer) -> str:
+        """Return the class of an optimizer, and the modules of which it steps parameters."""
+        held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        owners = [name for name, root in self.roots() if any(id(each) in held for each in root.parameters())]
+        return " of ".join((type(optimizer).__name__, ", ".join(owners))) if owners else type(optimizer).__name__
 
     def norms(self) -> dict[str, float]:
         """Return the L2 norm of each root's parameters and of its buffers, in float64; none where they are spread."""
