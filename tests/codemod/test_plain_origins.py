@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import GIVEN_TRAINER, blocked, body, convert
+from plain_loops import GIVEN_TRAINER, blocked, body, convert, run
 
 OUTSIDE = "the optimizer of self.optimizer.step() comes from outside of these files: it is the argument optimizer of "
 CDO = "cannot determine which optimizer self.optimizer.step() moves: "
@@ -101,17 +102,22 @@ def test_a_call_of_another_method_of_that_name_is_no_reason(tmp_path: Path) -> N
     assert message.endswith("it is the argument optim of fit(), which no call in them gives")
 
 
-def test_the_reason_names_the_argument_that_is_the_model(tmp_path: Path) -> None:
-    text = GIVEN_TRAINER.replace("model, optimizer)", "model)").replace(
-        "= optimizer", "= torch.optim.SGD(self.model.parameters(), lr=0.1)"
-    )
-    assert blocked(tmp_path, body(text)) == [
-        (
-            Code.PLAIN_ENGINE,
-            "the model of the optimizer comes from outside of these files: it is the argument model of Trainer(), "
-            "which no call in them gives",
-        )
-    ]
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("list_of(self.model)", "it is the argument model of Trainer(), which no call in them gives"),
+        ("self.model.net.parameters()", "it is the argument model of Trainer(), which no call in them gives"),
+        ("self.model.parameters()", ""),
+    ],
+)
+def test_a_model_that_callers_outside_give_has_an_engine_where_it_is_all_that_they_give(
+    given: str, message: str, tmp_path: Path
+) -> None:
+    text = GIVEN_TRAINER.replace("model, optimizer)", "model)").replace("= optimizer", f"= torch.optim.SGD({given})")
+    report = run(tmp_path, train=body(text))
+    assert [f.message.rpartition(": ")[2] for _, f in report.findings(Severity.BLOCKED)] == [message] * bool(message)
+    after = (report.files[0].after or b"").decode()
+    assert after.count("model=self.model,") == after.count("self.engine.step()") == int(not message)
 
 
 def test_a_class_below_a_generic_one_has_its_attributes(tmp_path: Path) -> None:
@@ -161,10 +167,15 @@ def test_parameters_that_a_function_beside_the_optimizer_returns_are_of_its_modu
     assert "        model=model," in after and "engine.step()\n" in after
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("", ""), ("trained()", "list_of(model)"), ("def trained()", "def trained(*a)")]
-)
-def test_a_model_that_no_call_gives_is_named_as_such(old: str, new: str, tmp_path: Path) -> None:
-    ((code, message),) = blocked(tmp_path, body(RETURNED.replace("CALL", "").replace(old, new)))
+def test_a_model_that_no_call_gives_is_named_as_such(tmp_path: Path) -> None:
+    text = RETURNED.replace("CALL", "").replace("trained()", "list_of(model)")
+    ((code, message),) = blocked(tmp_path, body(text))
     assert code == Code.PLAIN_ENGINE
     assert message.endswith("it is the argument model of fit(), which no call in them gives")
+
+
+def test_a_model_that_is_an_attribute_of_an_argument_is_named_as_such(tmp_path: Path) -> None:
+    text = RETURNED.replace("CALL", "").replace("def fit(model, loader)", "def fit(agent, loader)")
+    text = text.replace("        def trained", "        model = agent.net\n        def trained")
+    ((_, message),) = blocked(tmp_path, body(text))
+    assert message.endswith("it is the argument agent of fit(), which no call in them gives")

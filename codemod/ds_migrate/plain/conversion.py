@@ -10,8 +10,8 @@ from pathlib import Path
 from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls.callers import callers_of
-from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.calls.callers import Callers, callers_of
+from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parts.editing import PartEditing
 from ds_migrate.plain.parts.part import Part, find_parts, operations_of, used_first
@@ -20,7 +20,7 @@ from ds_migrate.plain.parts.shared_models import merge_sharing
 from ds_migrate.plain.programs.parsed_files import ParsedFiles
 from ds_migrate.plain.programs.program import LARGEST_PROGRAM, Program
 from ds_migrate.plain.programs.program_results import ProgramResults
-from ds_migrate.plain.recognition.facts import Step, optimizers_of
+from ds_migrate.plain.recognition.facts import Operations, Step, optimizers_of
 from ds_migrate.plain.recognition.libraries.apex_branches import ChangedFile, WithoutApex, line_numbers, without_apex
 from ds_migrate.plain.recognition.libraries.library_scalers import with_own_scaler
 from ds_migrate.plain.recognition.refusals import find_refusals
@@ -131,10 +131,8 @@ class _Conversion:
 
     def results(self) -> Iterator[FileResult]:
         yield from self.errors
-        flow = Flow(self.files, self.unit.program.resolve)
-        callers = callers_of(flow)
-        operations = find_operations(flow, callers)
-        parts = used_first(merge_sharing(find_parts(operations, flow, callers), operations, flow), flow)
+        flow, callers, operations, found = self._analyse()
+        parts = used_first(merge_sharing(found, operations, flow), flow)
         for part in parts:
             part.is_skipped = self._is_skipped(part)
             part.operations = operations_of(part, operations, callers)
@@ -163,6 +161,20 @@ class _Conversion:
                 used = files_used(part.files, flow)
                 self.left |= {file.path for file in self.files.values() if id(file) in used}
             yield from part_results(part, outputs)
+
+    def _analyse(self) -> tuple[Flow, Callers, Operations, list[Part]]:
+        """Find the loops of the program, also those of functions that get their model from outside of it."""
+        given: dict[int, Given] = {}
+        while True:
+            flow = Flow(self.files, self.unit.program.resolve, given.values())
+            callers = callers_of(flow)
+            operations = find_operations(flow, callers)
+            parts = find_parts(operations, flow, callers)
+            alone = (part.refusals for part in parts if all(refusal.given for refusal in part.refusals))
+            new = {id(one.parameter): one for refusals in alone for refusal in refusals for one in refusal.given}
+            if new.keys() <= given.keys():
+                return flow, callers, operations, parts
+            given |= new
 
     def _is_skipped(self, part: Part) -> bool:
         """Return whether a comment on a step, or on the function around it, leaves these files as they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,16 +25,27 @@ _ROUNDS = 12
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class Given:
+    """A parameter for which the callers of a function, which are outside of the program, give something."""
+
+    file: SourceFile
+    function: cst.FunctionDef
+    parameter: cst.Param
+
+
 class Flow:
     """The values of every variable and expression of a program.
 
     Args:
         files: the files of the program.
         resolve: finds the file that an import means.
+        given: parameters that get a separate object each.
     """
 
-    def __init__(self, files: Mapping[Path, SourceFile], resolve: Resolve) -> None:
+    def __init__(self, files: Mapping[Path, SourceFile], resolve: Resolve, given: Collection[Given] = ()) -> None:
         self.files = files
+        self._given = given
         self._answers: dict[str, Any] = {}
         # The library functions that calls may be of, with the calls, which keeps their ids: each part asks about all.
         self._external: dict[int, tuple[cst.Call, list[str]]] = {}
@@ -60,6 +72,9 @@ class Flow:
         for file in self.files.values():
             for node in file.nodes(cst.ClassDef, cst.FunctionDef):
                 registries.add(node, file)
+        for one in self._given:
+            made = self._variables.make(Kind.OBJECT, one.parameter, one.file)
+            self._variables.add((id(one.function), one.parameter.name.value), frozenset({made}))
         self._variables.forget_derived()
         self._variables.outdated = set(range(len(self._gives)))
         self._run_rounds()

@@ -11,7 +11,7 @@ import libcst as cst
 
 from ds_migrate.options import Options
 from ds_migrate.plain.dataflow.calls.callers import Callers
-from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.values import Value, Values, Variable
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
@@ -38,7 +38,9 @@ class Place:
 class Refusal:
     """A reason to leave a program as it is.
 
-    ``help``: the smallest change with which it converts.
+    Attributes:
+        help: the smallest change with which it converts.
+        given: the parameters that are the model, which callers outside of the program give.
     """
 
     code: Code
@@ -46,6 +48,7 @@ class Refusal:
     node: cst.CSTNode
     message: str
     help: str
+    given: Sequence[Given] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,6 +184,7 @@ def _unknown_owner(
             Code.PLAIN_ENGINE, file, maker,
             f"the model of the optimizer comes from outside of these files: {origin.reason}",
             f"name the file that calls {origin.function} too, so that one run converts both",
+            Origins(flow, callers).parameters(*error.unknown) if error.unknown and error.is_module else (),
         )  # fmt: skip
     return Refusal(
         Code.PLAIN_ENGINE, file, maker,

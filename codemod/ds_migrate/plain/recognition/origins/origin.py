@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
-from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.origins.function_uses import class_around, is_named_like, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
@@ -23,11 +23,14 @@ _MOST_USES = 3  # of a function that are looked into
 class Origin:
     """The last place that something can be followed back to.
 
-    ``function``: where it is an argument that no call in the program gives, the function that takes it.
+    Attributes:
+        function: where it is an argument that no call in the program gives, the function that takes it.
+        given: the parameter for that argument, where the expression is what it gets.
     """
 
     reason: str
     function: str = ""
+    given: Given | None = None
 
 
 @dataclass
@@ -43,6 +46,12 @@ class Origins:
         found = list(self._all(node, file, _DEPTH))
         return next((one for one in found if not one.function), found[0]) if found else _lost(node)
 
+    def parameters(self, node: cst.CSTNode, file: SourceFile) -> list[Given]:
+        """Return the parameters that an expression is, where no call gives them and it is nothing else."""
+        found = [origin.given for origin in self._all(node, file, _DEPTH)]
+        known = [given for given in found if given is not None]
+        return known if len(known) == len(found) else []
+
     def _all(self, node: cst.CSTNode, file: SourceFile, depth: int) -> Iterator[Origin]:
         if id(node) in self._seen or depth == 0 or (isinstance(node, cst.Name) and is_literal(node, "None")):
             return
@@ -57,7 +66,7 @@ class Origins:
         elif isinstance(node, cst.Call):
             yield from self._of_call(node, file, depth)
         elif isinstance(node, cst.Subscript):
-            yield from self._all(node.value, file, depth - 1)
+            yield from _parts(self._all(node.value, file, depth - 1))
         elif isinstance(node, (cst.IfExp, cst.BooleanOperation)):
             parts = (node.body, node.orelse) if isinstance(node, cst.IfExp) else (node.left, node.right)
             yield from (origin for part in parts for origin in self._all(part, file, depth - 1))
@@ -85,7 +94,7 @@ class Origins:
     def _of_attribute(self, node: cst.Attribute, file: SourceFile, depth: int) -> Iterator[Origin]:
         variable = self.flow.variable(node, file)
         if variable is None:
-            yield from self._all(node.value, file, depth - 1)
+            yield from _parts(self._all(node.value, file, depth - 1))
             return
         found = False
         for other in self.flow.files.values():
@@ -123,7 +132,7 @@ class Origins:
         for library in of_kind(callees, Kind.EXTERNAL):
             yield Origin(f"{library.name}() of a library returns it") if library.name != "?" else _lost(call)
         if not callees:
-            yield from self._all(call.func, file, depth - 1)
+            yield from _parts(self._all(call.func, file, depth - 1))
 
     def _of_parameter(self, name: str, function: cst.FunctionDef, file: SourceFile, depth: int) -> Iterator[Origin]:
         """Yield where the calls of a function have an argument from."""
@@ -142,7 +151,9 @@ class Origins:
         title = _called(function, file)
         uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
         if not uses:
-            yield Origin(f"it is the argument {name} of {title}, which no call in them gives", title)
+            (parameter,) = (p for p in parameters(function) if p.name.value == name)
+            reason = f"it is the argument {name} of {title}, which no call in them gives"
+            yield Origin(reason, title, Given(file, function, parameter))
         named = [use for use in uses if use[2] is not None and is_named_like(use[2], name)]  # others may be unrelated
         for other, use, arg in (named or uses)[:_MOST_USES]:
             if named and arg is not None and not of_kind(self.flow.values(arg.value, other), Kind.OPTIMIZER):
@@ -191,6 +202,11 @@ def _called(function: cst.FunctionDef, file: SourceFile) -> str:
     if owner is None:
         return f"{function.name.value}()"
     return f"{owner.name.value}{'' if function.name.value == '__init__' else f'.{function.name.value}'}()"
+
+
+def _parts(origins: Iterator[Origin]) -> Iterator[Origin]:
+    """Yield the origins of a part of what has these, or of what it returns."""
+    return (replace(origin, given=None) for origin in origins)
 
 
 def _lost(node: cst.CSTNode) -> Origin:

@@ -77,7 +77,8 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
         known = flow.copies.all_of(known, caller, call)
     is_named = dotted(module) is not None or item_at(module, file, flow) is not None or _is_indexed(module)
     if not known or not is_named:
-        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", (module, file))
+        unknown = module, file
+        raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", unknown, is_module=module is written)
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:
         owners.has_wholes = True

@@ -16,12 +16,17 @@ from ds_migrate.syntax.source import SourceFile
 class UnknownOwnerError(Exception):
     """A part of an optimizer's parameters belongs to no module that can be named.
 
-    ``unknown``: the expression that cannot be followed, with its file.
+    Attributes:
+        unknown: the expression that cannot be followed, with its file.
+        is_module: whether that is asked for its parameters.
     """
 
-    def __init__(self, message: str, unknown: tuple[cst.BaseExpression, SourceFile] | None = None) -> None:
+    def __init__(
+        self, message: str, unknown: tuple[cst.BaseExpression, SourceFile] | None = None, *, is_module: bool = False
+    ) -> None:
         super().__init__(message)
         self.unknown = unknown
+        self.is_module = is_module
 
 
 def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
