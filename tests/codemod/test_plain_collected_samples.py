@@ -81,6 +81,82 @@ def test_losses_and_fixed_outputs_that_a_training_loop_collects_are_not_for_revi
     assert _reviews(tmp_path, _loop(kept, "np.save('a.npy', kept)\npd.DataFrame(kept).to_csv('a.csv')")) == []
 
 
+TRAINER = """
+class Table:
+    def __init__(self):
+        self.kept, self.counts = [], np.zeros((2, 2))
+
+    def add(self, out, y):
+        for one, label in zip(out.argmax(1), y):
+            self.counts[one, label] += 1
+        self.kept.append(out.detach())
+
+
+class Trainer:
+    def __init__(self, loader):
+        self.model = Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.loader, self.outputs, self.losses, self.table = loader, [], [], Table()
+
+    def step(self, batch):
+        x, y = batch
+        out = self.model.fc(x)
+        loss = F.mse_loss(out, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.record(out, loss)
+        self.table.add(out, y)
+
+    def record(self, out, loss):
+        self.outputs.append(out.detach().cpu())
+        self.losses.append(loss.item())
+
+    def fit(self, tested):
+        for batch in self.loader:
+            self.step(batch)
+        for x, y in tested:
+            self.tested.add(self.model(x), y)
+        USE
+
+
+trainer = Trainer(DataLoader(data, batch_size=4, shuffle=True))
+trainer.tested = Table()
+trainer.fit(DataLoader(data, batch_size=4))
+"""
+PLOTTED, FITTED = SAVED.replace("saves", "plots"), SAVED.replace("saves", "fits")
+
+
+@pytest.mark.parametrize(
+    ("use", "found"),
+    [
+        ("torch.save(torch.cat(self.outputs), 'a.pt')", [SAVED]),
+        ("TSNE(2).fit_transform(torch.cat(self.outputs).numpy())", [FITTED]),
+        ("KMeans(2).fit(torch.cat(self.outputs))", [FITTED]),
+        ("plt.hist(torch.cat(self.outputs).numpy())", [PLOTTED]),
+        ("SummaryWriter('a').add_embedding(torch.cat(self.outputs))", [PLOTTED]),
+        ("np.save('a.npy', self.table.counts)", [SAVED]),
+        ("torch.save(self.table.kept, 'a.pt')", [SAVED]),
+        ("torch.save(self.tested.kept, 'a.pt')", []),
+        ("np.save('a.npy', self.losses)", []),
+        ("plt.plot(self.losses)", []),
+    ],
+)
+def test_samples_that_a_method_collects_for_a_training_loop_are_for_review(
+    use: str, found: list[str], tmp_path: Path
+) -> None:
+    imports = "import matplotlib.pyplot as plt\nfrom sklearn.cluster import KMeans\nfrom sklearn.manifold import TSNE\n"
+    imports += "from torch.utils.tensorboard import SummaryWriter\n"
+    assert _reviews(tmp_path, imports + TRAINER.replace("USE", use)) == found
+
+
+def test_samples_of_batches_that_a_loop_draws_are_for_review_where_it_counts_those_of_the_share(tmp_path: Path) -> None:
+    loop = _loop("kept.append(y)", "torch.save(kept, 'a.pt')").replace("for x, y in loader:\n", "OVER")
+    drawn = "batches = iter(loader)\nfor step in range(ROUNDS):\n    x, y = next(batches)\n"
+    assert _reviews(tmp_path, loop.replace("OVER", drawn.replace("ROUNDS", "len(loader)"))) == [SAVED]
+    assert SAVED not in _reviews(tmp_path, loop.replace("OVER", drawn.replace("ROUNDS", "2")))
+
+
 EPOCH = """
 def epoch(model, loader, optimizer=None):
     kept, losses = [], []

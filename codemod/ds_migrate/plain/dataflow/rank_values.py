@@ -15,7 +15,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
-from ds_migrate.syntax.nodes import children, dotted, last_name, parameters, targets
+from ds_migrate.syntax.nodes import children, dotted, indices_of, last_name, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
@@ -175,8 +175,9 @@ class RankValues:
 
     def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
-        if self.differs(node.value, file) or self._depends(node, file):
-            for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
+        given = self.differs(node.value, file) or self._depends(node, file)
+        for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
+            if given or any(self.differs(index, file) for index in indices_of(target)):  # counts[label] += 1
                 yield from self._set(target, node, file)
 
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:

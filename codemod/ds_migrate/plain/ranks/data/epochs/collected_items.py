@@ -1,4 +1,4 @@
-"""Additions of loops to lists, dicts, arrays and tensors that are there before they begin."""
+"""Additions of loops and functions to lists, dicts, arrays and tensors that are there before they begin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.syntax.nodes import called_name, dotted, targets, without_index
+from ds_migrate.syntax.nodes import called_name, dotted, indices_of, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _ADDS = frozenset({"append", "extend", "update", "add"})
@@ -16,21 +16,21 @@ _JOINS = frozenset({"cat", "concat", "concatenate", "append", "vstack", "hstack"
 
 
 class CollectedItem(NamedTuple):
-    """Something that a loop adds to what is there before.
+    """Something that a loop or a function adds to what is there before.
 
     Attributes:
         into: the name or attribute of that.
-        value: what is added.
+        value: what is added, or where: ``counts[y] += 1``.
     """
 
     into: cst.BaseExpression
     value: cst.BaseExpression
 
 
-def collected_items(loop: cst.For, file: SourceFile) -> Iterator[CollectedItem]:
-    """Yield what a loop adds to something by a call, by an operator, as an item, or where it joins both anew."""
+def collected_items(loop: cst.For | cst.While | cst.FunctionDef, file: SourceFile) -> Iterator[CollectedItem]:
+    """Yield what code adds to something by a call, by an operator, as an item, or where it joins both anew."""
     lines: list[cst.Assign] = file.nodes(cst.Assign, below=loop.body)
-    own = set(names_in(loop.target))
+    own = set(names_in(loop.target)) if isinstance(loop, cst.For) else set[str]()
     for line in lines:
         if not _joined(line):
             own.update(dotted(t) or "" for target in targets(line) for t in _parts(target))
@@ -39,7 +39,8 @@ def collected_items(loop: cst.For, file: SourceFile) -> Iterator[CollectedItem]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS:
             found += [CollectedItem(without_index(call.func.value), arg.value) for arg in call.args]
     for change in file.nodes(cst.AugAssign, below=loop.body):
-        found.append(CollectedItem(without_index(change.target), change.value))
+        added = [change.value, *indices_of(change.target)]
+        found += [CollectedItem(without_index(change.target), value) for value in added]
     for line in lines:
         items = [target for target in targets(line) if isinstance(target, cst.Subscript)]
         found += [CollectedItem(without_index(target), line.value) for target in items]

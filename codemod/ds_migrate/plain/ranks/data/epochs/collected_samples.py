@@ -7,17 +7,16 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.epochs.collected_items import collected_items
-from ds_migrate.plain.ranks.data.epochs.evaluated_shares import training_nodes
+from ds_migrate.plain.ranks.data.epochs.collections import Collections, Place
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.sample_values import SampleValues, index_in, item_of
+from ds_migrate.plain.ranks.data.losses.sample_values import index_in, item_of
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, children, dotted, set_values, walk
+from ds_migrate.syntax.nodes import called_name, children, dotted, set_values
 from ds_migrate.syntax.source import SourceFile
 
 _DUMPS = ("pickle.dump", "json.dump", "yaml.dump")
@@ -27,6 +26,12 @@ _SCORES = ("sklearn.metrics.", "seqeval.metrics.", "scipy.stats.")
 _MEANS = frozenset(
     {"accuracy_score", "zero_one_loss", "hamming_loss", "log_loss", "brier_score_loss", "mean_squared_error",
      "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error", "mean_squared_log_error"}
+)  # fmt: skip
+_ESTIMATORS = ("sklearn.", "umap.", "hdbscan.")
+_FITS = frozenset({"fit_transform", "fit_predict"})
+_PLOTS = frozenset(
+    {"scatter", "hist", "hist2d", "kdeplot", "histplot", "boxplot", "violinplot", "add_embedding", "add_histogram",
+     "add_pr_curve"}
 )  # fmt: skip
 # Calls whose result has the samples that they are given.
 _KEEPS = frozenset(
@@ -42,27 +47,48 @@ def collected_samples(
     plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues
 ) -> Iterator[Note]:
     """Yield a note for each call that saves what a training loop collects of a share, or that scores it as a whole."""
-    finder = _Finder(plan, files, totals, values)
-    if not finder.loops:
+    collections = Collections(plan, files, totals, values)
+    if not collections.places:
         return
+    finder = _Finder(plan, collections, values)
     calls = OutputCalls(plan)
     for file in files:
         for call in file.nodes(cst.Call):
-            is_score = _is_score(call, file, plan)
-            is_saved = not is_score and _saves(call, file, plan, calls)
-            if not (is_score or is_saved):
+            use = _use(call, file, plan, calls)
+            if use is None:
                 continue
             given = [arg.value for arg in call.args]
             given += [call.func.value] if isinstance(call.func, cst.Attribute) else []
             around = {id(outer) for outer in file.ancestors(call)}
-            if any(id(loop) not in around for part in given for loop in finder.collected_in(part, file, set())):
-                done = "saves" if is_saved else "scores"
+            if any(id(place) not in around for part in given for place in finder.collected_in(part, file, set())):
                 yield Note(
                     Code.PLAIN_RANK_ZERO, file, call,
-                    f"this {done} what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks",
+                    f"this {use} what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks",
                     "gather it before, by torch.distributed.all_gather_object() on all ranks, or collect it in a loop "
                     "over a separate loader of all data",
                 )  # fmt: skip
+
+
+def _use(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls) -> str | None:
+    """Return what a call does with all samples that it is given; None where it may make any use of them."""
+    name = called_name(call).rpartition(".")[2]
+    if _is_score(call, file, plan):
+        return "scores"
+    if _saves(call, file, plan, calls):
+        return "saves"
+    if name in _PLOTS and (isinstance(call.func, cst.Attribute) or calls.is_plot(call, file)):
+        return "plots"
+    is_fit = name in _FITS or (name == "fit" and _is_estimator(call, file, plan))
+    return "fits" if is_fit else None
+
+
+def _is_estimator(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether a call is of a method of an object of scikit-learn or a library like it."""
+    flow = plan.facts.flow
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else call
+    made = [flow.node(value) for value in of_kind(flow.values(owner, file), Kind.OBJECT)] or [owner]
+    makers = [maker.func for maker in made if isinstance(maker, cst.Call)]
+    return any(value.name.startswith(_ESTIMATORS) for maker in makers for value in flow.values(maker, file))
 
 
 def _is_score(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
@@ -79,30 +105,16 @@ def _saves(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCal
 
 
 class _Finder:
-    """The training loops of a program that collect samples.
+    """What the expressions of a program have of the samples that its training loops collect."""
 
-    Attributes:
-        loops: those for each variable in which they collect.
-    """
-
-    def __init__(self, plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues) -> None:
+    def __init__(self, plan: ProgramPlan, collections: Collections, values: RankValues) -> None:
         self._flow = plan.facts.flow
         self._callers = plan.facts.callers
         self._by_rank = values
-        self.loops: dict[Variable, list[cst.For]] = {}
-        samples = SampleValues(plan, totals)
-        training = training_nodes(plan.facts)
-        for file in files:
-            for loop in file.nodes(cst.For):
-                is_training = any(id(part) in training for part in walk(loop.body))
-                if is_training and values.are_shares(loaders_of(loop.iter, file, self._flow)):
-                    for into, value in collected_items(loop, file):
-                        variable = self._flow.variable(into, file)
-                        if variable is not None and samples.holds(value, file):
-                            self.loops.setdefault(variable, []).append(loop)
+        self._collections = collections
 
-    def collected_in(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> Iterator[cst.For]:
-        """Yield the loops whose samples an expression has.
+    def collected_in(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> Iterator[Place]:
+        """Yield the loops and functions whose samples an expression has.
 
         Args:
             seen: the nodes that were looked into, by identity.
@@ -112,11 +124,20 @@ class _Finder:
         seen.add(id(node))
         if isinstance(node, (cst.Name, cst.Attribute)):
             variable = self._flow.variable(node, file)
-            if variable in self.loops:
-                yield from self.loops[variable]
+            if variable is not None and (places := self._collections.places.get(variable)):
+                yield from places if self._is_collected(node, places, file) else ()
                 return
         for part, home in self._parts(node, file):
             yield from self.collected_in(part, home, seen)
+
+    def _is_collected(self, node: cst.Name | cst.Attribute, places: list[Place], file: SourceFile) -> bool:
+        """Return whether an attribute may be that of an object in which these functions collect."""
+        if not isinstance(node, cst.Attribute) or dotted(node.value) == "self":
+            return True
+        functions = [place for place in places if isinstance(place, cst.FunctionDef)]
+        return len(functions) < len(places) or any(
+            self._collections.may_be_of(node.value, function, file) for function in functions
+        )
 
     def _parts(self, node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
         if isinstance(node, cst.Call):
@@ -147,6 +168,11 @@ class _Finder:
         self, call: cst.Call, index: int | None, file: SourceFile
     ) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
         """Yield what a call returns, unless it is given another loader than one whose data ranks share."""
+        if isinstance(call.func, cst.Attribute) and dotted(call.func.value) != "self":
+            methods = of_kind(self._flow.values(call.func, file), Kind.METHOD)
+            functions = [node for value in methods if isinstance(node := self._flow.node(value), cst.FunctionDef)]
+            if not all(self._collections.may_be_of(call.func.value, function, file) for function in functions):
+                return
         given = [loaders for arg in call.args if (loaders := loaders_of(arg.value, file, self._flow))]
         if not given or any(self._by_rank.are_shares(loaders) for loaders in given):
             yield from ((item_of(value, index), home) for home, value in returned_values(call, file, self._flow))

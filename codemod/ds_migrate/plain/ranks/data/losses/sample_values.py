@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 
 # Calls that give one number: of a batch, unless what they are given is of one sample.
 _NUMBERS = frozenset({"item", "float", "int"})
+_DRAWS = frozenset({"next", "__next__"})
 # Calls that give something for each sample where they are given that.
 _KEEPS = frozenset(
     {"detach", "cpu", "cuda", "to", "numpy", "tolist", "clone", "half", "float", "double", "long", "int", "bool",
@@ -38,6 +39,7 @@ class SampleValues:
 
     def __init__(self, plan: ProgramPlan, totals: BatchTotals) -> None:
         self._flow = plan.facts.flow
+        self._callers = plan.facts.callers
         self._totals = totals
         self._modules = frozenset(value for site in plan.facts.sites for value in site.of)
         self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
@@ -63,7 +65,11 @@ class SampleValues:
                 return False
             if isinstance(node, cst.Attribute):
                 return self.holds(node.value, file)
-            return self._is_of_loop(node, file) or self._is_set(node, file)
+            return (
+                self._is_of_loop(node, file)
+                or self._is_set(node, file)
+                or any(self.holds(given, home) for given, home in self._callers.given(node, file))
+            )
         if isinstance(node, (cst.Subscript, cst.NamedExpr)):
             return self.holds(node.value, file)
         if isinstance(node, cst.BaseComp):
@@ -100,8 +106,10 @@ class SampleValues:
             return any(self._is_of_sample(part, file) for part in given)
         if self._totals.reduces(call, file):
             return False
+        if name in _DRAWS:
+            return self._totals.differs(call, file)
         returned = [(home, item_of(value, index)) for home, value in returned_values(call, file, self._flow)]
-        if self._flow.values(call.func, file) & self._modules:
+        if self._is_of_module(call.func, file):
             is_of_batch = any(self.holds(arg.value, file) for arg in call.args)  # and not of noise that stays the same
             return is_of_batch and not (
                 returned and all(self._totals.is_total(value, home) for home, value in returned)
@@ -109,6 +117,14 @@ class SampleValues:
         if returned:
             return any(self.holds(value, home) for home, value in returned)
         return name in _KEEPS and any(self.holds(part, file) for part in given)
+
+    def _is_of_module(self, func: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is a module that trains, or a part or method of one."""
+        while not self._flow.values(func, file) & self._modules:
+            if not isinstance(func, cst.Attribute):
+                return False
+            func = func.value
+        return True
 
     def _is_of_sample(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether something is of one sample, as an index or a loop over those of a batch gives it."""
