@@ -48,6 +48,17 @@ def test_the_launcher_starts_the_ranks_that_the_program_spawned(tmp_path: Path) 
     assert '"train_micro_batch_size_per_gpu": args.batch_size // args.gpus,' in after
 
 
+def test_ranks_that_start_in_a_try_whose_handler_raises_start_once(tmp_path: Path) -> None:
+    """As in SlowFast."""
+    text = SPAWNED.replace(
+        "        if args.distributed:\n            args.rank", "        try:\n            args.rank", 1
+    )
+    text = text.replace(
+        "        model = DDP", "        except Exception as error:\n            raise error\n        model = DDP", 1
+    )
+    assert convert(tmp_path, body(text)).count("init_distributed(") == 1
+
+
 ALONE = """
     import torch.distributed as dist
 

@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.spawning import started
 from ds_migrate.plain.ranks.launch.beginnings import asks_for_main, first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.nodes import last_statement
 from ds_migrate.syntax.source import SourceFile
 
 Entry = tuple[SourceFile, cst.BaseStatement]
@@ -42,7 +43,7 @@ def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
     """Return the statements after which ranks may not have started; None where the condition holds what trains too."""
     function = file.function(call)
     around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
-    around = [a for a in around if file.function(a) is function and not asks_for_main(a)]
+    around = [a for a in around if file.function(a) is function and not (asks_for_main(a) or _only_raises(a))]
     covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.all_sites)
     returns = [] if function is None else file.nodes(cst.Return, below=function)
     is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
@@ -57,6 +58,11 @@ def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
         return None if is_left_early else []
     above = _behind_conditions_above(facts, function)
     return None if above is None else [*left, *above]
+
+
+def _only_raises(node: cst.CSTNode) -> bool:
+    """Return whether a node is a ``try`` behind which nothing in it has failed: each handler raises."""
+    return isinstance(node, cst.Try) and all(isinstance(last_statement(h.body), cst.Raise) for h in node.handlers)
 
 
 def _behind_conditions_above(facts: LoopFacts, function: cst.FunctionDef | None) -> list[Entry] | None:
