@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, body, convert, run
+from plain_loops import HEADER, LOOP, PLAIN, blocked, body, convert, run
 
 PARSED = "import argparse\nimport os\n\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
 GROUP = "torch.distributed.init_process_group('gloo')\n"
@@ -211,3 +212,46 @@ def test_a_device_that_nothing_reads_behind_the_engine_is_not_set_anew(tmp_path:
     """
     after = convert(tmp_path, body(text))
     assert "self.model = Net()\n" in after and "device = self.engine.device" not in after
+
+
+WRAPPED = """
+    model = WRAPPER
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i, (x, y) in enumerate(loader):
+        MOVE
+        y = y.cuda()
+        z = torch.autograd.Variable(x)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(z), y)
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "move", "is_written"),
+    [
+        ("nn.DataParallel(Net()).cuda()", "pass", True),
+        ("DDP(Net().cuda(args.gpu), device_ids=[args.gpu])", "pass", True),
+        ("DDP(Net().cuda())", "pass", False),
+        ("DDP(Net().cuda(), device_ids=None)", "pass", False),
+        ("nn.DataParallel(Net()).cuda()", "x = x.cuda(non_blocking=True)", False),
+        ("nn.DataParallel(Net()).cuda()", "if torch.cuda.is_available(): x = x.cuda()", False),
+        ("nn.DataParallel(Net()).cuda()", "if args.gpu is not None: x = x.cuda(args.gpu)", True),
+        ("nn.DataParallel(Net()).cuda()", "x = to_gpu(x)", False),
+    ],
+)
+def test_batches_that_the_wrapper_moved_are_moved_by_the_engine(
+    wrapper: str, move: str, is_written: bool, tmp_path: Path
+) -> None:
+    """As the example of ImageNet with DataParallel, and 3D-ResNets, whose batches crashed on a GPU."""
+    helper = "\n\ndef to_gpu(x):\n    return x.cuda()\n\n\nloader = DataLoader(data, batch_size=4)\n"
+    text = HEADER + PARSED + helper + textwrap.dedent(WRAPPED.replace("WRAPPER", wrapper).replace("MOVE", move))
+    assert ("move_inputs=True)" in convert(tmp_path, text)) is is_written
+
+
+def test_batches_that_the_wrapper_moved_need_the_runtime(tmp_path: Path) -> None:
+    text = HEADER + "loader = DataLoader(data, batch_size=4)\n" + textwrap.dedent(WRAPPED)
+    text = text.replace("WRAPPER", "nn.DataParallel(Net()).cuda()").replace("MOVE", "pass")
+    found = blocked(tmp_path, text, replace(PLAIN, runtime=False))
+    assert any(code == Code.PLAIN_DEVICE and "moved batches" in message for code, message in found)

@@ -530,3 +530,19 @@ def add_group_later(is_own: bool) -> str:
 def test_a_group_that_is_added_later_is_of_the_engine_s_module() -> None:
     (own, _), (other, _) = run_ranks(add_group_later, True), run_ranks(add_group_later, False)
     assert own == "2" and other.startswith("2 of the optimizer's 4 parameters are not in the engine's module")
+
+
+def test_inputs_are_moved_as_the_wrapper_moved_them_but_not_those_of_a_copy() -> None:
+    from trial_runtime.plain._inputs import InputMove
+
+    class Sum(torch.nn.Module):
+        def forward(self, x: torch.Tensor, more: dict[str, list[torch.Tensor]], factor: int = 1) -> torch.Tensor:
+            return x * factor + more["y"][0]
+
+    model = Sum()
+    InputMove(model, torch.device("meta"))
+    one = torch.ones(2)
+    assert model(one, more={"y": [one]}, factor=2).device.type == "meta" and InputMove.are_on(model)
+    average = copy.deepcopy(model)
+    assert average(one, {"y": [one]}).device.type == "cpu" and not InputMove.are_on(average)
+    assert not average._forward_pre_hooks_with_kwargs

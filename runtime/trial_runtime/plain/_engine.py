@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.plain._inputs import InputMove
 from trial_runtime.plain._module import keep_portable, step_written_weights
 from trial_runtime.pytorch._ddp_buffers import BufferSync
 from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
@@ -23,7 +24,9 @@ _matched: list[weakref.ref[Any]] = []
 _ENGINE = "_trial_runtime_engine"  # attribute of an optimizer, which torch leaves out of its state and of copies
 
 
-def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradients: bool = False) -> Engine:
+def match_torch(
+    engine: Engine, *, broadcast_buffers: bool = False, keep_gradients: bool = False, move_inputs: bool = False
+) -> Engine:
     """Have an engine train as torch does, and return it. Call it right after ``deepspeed.initialize``, on all ranks.
 
     - A parameter that no backward reached since the last step stays as it is. DeepSpeed steps it with a gradient of
@@ -43,6 +46,8 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
             that trains, as DistributedDataParallel does by default. DeepSpeed leaves each rank its own.
         keep_gradients: whether ``step()`` leaves the gradients, for a script that reads them later and clears them
             itself. Only at ZeRO stage 0.
+        move_inputs: whether the module's inputs are moved to its device before each forward, as DataParallel and
+            DistributedDataParallel with ``device_ids`` do. DeepSpeed leaves them where they are.
 
     Raises:
         InvalidExperimentException: ``keep_gradients``, or complex parameters, beyond ZeRO stage 0.
@@ -75,6 +80,9 @@ def match_torch(engine: Engine, *, broadcast_buffers: bool = False, keep_gradien
         for called in _with_forward(module):
             if BufferSync.needed(called):
                 BufferSync(called)
+    for called in _with_forward(module) if move_inputs else ():
+        if not InputMove.are_on(called):
+            InputMove(called, unwrapped.device)
     if keep_gradients:
         unwrapped.zero_grad = lambda: None
     keep_portable(engine)

@@ -37,7 +37,37 @@ def broadcast(buffers: list[torch.Tensor], group: Any = None) -> None:
                 buffer.data.copy_(part.view_as(buffer))
 
 
-class BufferSync:
+class LiveHooks:
+    """Hooks of a module that its copies and pickles do not have.
+
+    A copy, such as an average of weights, is no model that all ranks run together.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        vars(module)[_STATE] = self._state_of_copies
+
+    @classmethod
+    def are_on(cls, module: torch.nn.Module) -> bool:
+        """Return whether a module has hooks of this class."""
+        return any(isinstance(_owner(hook), cls) for hook in module._forward_pre_hooks.values())
+
+    def _state_of_copies(self) -> Any:
+        """Return what copies and pickles of the module have."""
+        by_class = getattr(type(self.module), _STATE, None)
+        state = vars(self.module) if by_class is None else by_class(self.module)
+        if not isinstance(state, dict):
+            return state
+        state = {name: value for name, value in state.items() if name != _STATE}
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            hooks = state.get(name, {}).items()
+            state[name] = OrderedDict((key, h) for key, h in hooks if not isinstance(_owner(h), LiveHooks))
+        with_kwargs = state.get("_forward_pre_hooks_with_kwargs", {}).items()
+        kept = OrderedDict((key, flag) for key, flag in with_kwargs if key in state["_forward_pre_hooks"])
+        return {**state, "_forward_pre_hooks_with_kwargs": kept}
+
+
+class BufferSync(LiveHooks):
     """Broadcast of a module's buffers before its forwards, when DistributedDataParallel would have.
 
     Args:
@@ -46,25 +76,11 @@ class BufferSync:
     """
 
     def __init__(self, module: torch.nn.Module, group: Any = None) -> None:
-        self.module = module
+        super().__init__(module)
         self.group = group
         self._due = True
         module.register_forward_pre_hook(self._before)
         module.register_forward_hook(self._after)
-        vars(module)[_STATE] = self._state_of_copies
-
-    def _state_of_copies(self) -> Any:
-        """Return what copies and pickles of the module have: a copy, such as an average of weights, is no model that
-        all ranks run together."""
-        by_class = getattr(type(self.module), _STATE, None)
-        state = vars(self.module) if by_class is None else by_class(self.module)
-        if not isinstance(state, dict):
-            return state
-        state = {name: value for name, value in state.items() if name != _STATE}
-        for name in ("_forward_pre_hooks", "_forward_hooks"):
-            hooks = state.get(name, {}).items()
-            state[name] = OrderedDict((key, h) for key, h in hooks if not isinstance(_owner(h), BufferSync))
-        return state
 
     def now(self) -> None:
         """Broadcast if the next forward would. Collective."""
@@ -88,7 +104,7 @@ class BufferSync:
 
         A module that has a broadcast needs no other one.
         """
-        if any(isinstance(_owner(hook), BufferSync) for hook in module._forward_pre_hooks.values()):
+        if BufferSync.are_on(module):
             return False
         return any(True for _ in module.buffers()) and any(p.requires_grad for p in module.parameters())
 

@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.facts import Refusal, Site
@@ -72,6 +73,12 @@ def _of_engine(plan: ProgramPlan, site: Site) -> Iterator[Refusal]:
             Code.PLAIN_DISTRIBUTED, site.file, site.target,
             "DistributedDataParallel gave all ranks rank 0's buffers, and DeepSpeed alone leaves each rank its own",
             f"give it broadcast_buffers=False, or {_WITH_RUNTIME}",
+        )  # fmt: skip
+    if moves_inputs(site, plan.facts):
+        yield Refusal(
+            Code.PLAIN_DEVICE, site.file, site.target,
+            "the wrapper of the module moved batches to its device, and DeepSpeed alone leaves them where they are",
+            f"move them with batch.to(device), or {_WITH_RUNTIME}",
         )  # fmt: skip
     if not all(_is_bare_sgd(plan, file, call) for file, call in site.makers) and not _reaches_all(plan, site):
         yield Refusal(

@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
+from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
 from ds_migrate.plain.edits.engine_config import dict_lines, divide
 from ds_migrate.plain.edits.optional_modules import listed
@@ -129,8 +130,12 @@ class EngineWriter:
 
     def _options(self, engine: PlannedEngine) -> list[str]:
         """Return how the engine trains, beside as torch does by default."""
-        buffers = ["broadcast_buffers=True"] if broadcasts_buffers(engine.site, self._plan.facts) else []
-        return [*buffers, *(["keep_gradients=True"] if self._plan.keeps_gradients else [])]
+        asked = {
+            "broadcast_buffers": broadcasts_buffers(engine.site, self._plan.facts),
+            "keep_gradients": self._plan.keeps_gradients,
+            "move_inputs": moves_inputs(engine.site, self._plan.facts),
+        }
+        return [f"{name}=True" for name, is_asked in asked.items() if is_asked]
 
     def _declare_global(self, engine: PlannedEngine) -> None:
         """Make the engine global where the optimizer is, in a function that declares it."""

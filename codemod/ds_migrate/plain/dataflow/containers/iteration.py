@@ -1,4 +1,4 @@
-"""The sequences that the targets of a loop are taken from: ``for a, b in zip(x, y)`` takes a from x and b from y."""
+"""Loops, and the sequences that their targets are taken from: ``for a, b in zip(x, y)`` takes a from x and b from y."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.source import SourceFile
 
 _SAME_ITEMS = frozenset({"list", "tuple", "iter", "reversed"})
 Pair = tuple[cst.BaseExpression, cst.BaseExpression]
@@ -34,3 +35,16 @@ def taken_from(target: cst.BaseExpression, over: cst.BaseExpression) -> Iterator
         yield parts[1], owner
     else:
         yield target, over
+
+
+def loops_of(name: cst.Name, file: SourceFile) -> Iterator[cst.For | cst.CompFor]:
+    """Yield the loop around a name that sets it."""
+    for outer in file.ancestors(name):
+        if isinstance(outer, cst.FunctionDef):
+            return
+        over = outer if isinstance(outer, cst.For) else outer.for_in if isinstance(outer, cst.BaseComp) else None
+        while over is not None:
+            if any(isinstance(part, cst.Name) and part.value == name.value for part in walk(over.target)):
+                yield over
+                return
+            over = over.inner_for_in if isinstance(over, cst.CompFor) else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
+from ds_migrate.plain.dataflow.containers.iteration import loops_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import ProgramPlan
@@ -137,19 +136,6 @@ class SampleValues:
         return isinstance(node, cst.Name) and any(
             not loaders_of(loop.iter, file, self._flow) and self.holds(loop.iter, file) for loop in loops_of(node, file)
         )
-
-
-def loops_of(name: cst.Name, file: SourceFile) -> Iterator[cst.For | cst.CompFor]:
-    """Yield the loop around a name that sets it."""
-    for outer in file.ancestors(name):
-        if isinstance(outer, cst.FunctionDef):
-            return
-        over = outer if isinstance(outer, cst.For) else outer.for_in if isinstance(outer, cst.BaseComp) else None
-        while over is not None:
-            if any(isinstance(part, cst.Name) and part.value == name.value for part in walk(over.target)):
-                yield over
-                return
-            over = over.inner_for_in if isinstance(over, cst.CompFor) else None
 
 
 def index_in(line: cst.Assign, name: str) -> int | None:
