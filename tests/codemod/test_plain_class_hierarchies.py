@@ -153,6 +153,7 @@ FOUND_BY_NAME = """
     class Trainer:
         def __init__(self, rate):
             self.rate = rate
+            self.loader = DataLoader(data, batch_size=4)
 
         def prepare(self):
             self.model = Net()
@@ -160,7 +161,7 @@ FOUND_BY_NAME = """
 
         def fit(self):
             self.prepare()
-            for x, y in DataLoader(data, batch_size=4):
+            for x, y in self.loader:
                 self.optimizer.zero_grad()
                 F.mse_loss(self.model(x), y).backward()
                 self.optimizer.step()
@@ -168,6 +169,7 @@ FOUND_BY_NAME = """
 
     class Faster(Trainer):
         def __init__(self, rate):
+            self.loader = DataLoader(data, batch_size=8)
             super().__init__(rate * 10)
 
 

@@ -115,3 +115,46 @@ def test_a_test_that_calls_a_training_function_gives_it_an_engine(tmp_path: Path
     (changed,) = [file.after for file in report.files if file.path.name == "test_train.py"]
     assert changed is not None
     assert ", engine) < 1" in changed.decode()
+
+
+LIBRARY = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+
+        def fit(self):
+            optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                optimizer.step()
+
+        def predict(self, x):
+            return self.model(x)
+    """
+STARTED_BY_THE_METHOD = "    def fit(self):\n        init_distributed()\n"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def test_it_learns():\n    Trainer(Net()).fit()\n",
+        "@pytest.fixture\ndef trained():\n    Trainer(Net()).fit()\n",
+        "class TestTrainer(unittest.TestCase):\n    def setUp(self):\n        Trainer(Net()).fit()\n",
+    ],
+)
+def test_ranks_start_in_the_method_that_only_tests_call(test: str, tmp_path: Path) -> None:
+    text = f"import pytest, unittest\nfrom library import Net, Trainer\n\n\n{test}"
+    after = {file.path.name: file.after for file in run(tmp_path, library=body(LIBRARY), test_it=text).files}
+    assert STARTED_BY_THE_METHOD in (after["library.py"] or b"").decode()
+    assert after.get("test_it.py") is None
+
+
+@pytest.mark.parametrize("use", ["model.model.eval()", "name = getattr(model, 'name', '')"])
+def test_a_script_that_only_infers_with_the_object_of_a_training_class_stays_as_it_is(use: str, tmp_path: Path) -> None:
+    text = (
+        f"from library import Net, Trainer, data\n\nmodel = Trainer(Net())\n{use}\nprint(model.predict(data[0][0]))\n"
+    )
+    after = {file.path.name: file.after for file in run(tmp_path, library=body(LIBRARY), infer=text).files}
+    assert STARTED_BY_THE_METHOD in (after["library.py"] or b"").decode()
+    assert after.get("infer.py") is None

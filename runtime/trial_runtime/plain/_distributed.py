@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import deepspeed
 import torch
@@ -29,7 +31,7 @@ def init_distributed(
 
     Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
     nothing is compiled. Where ranks meet is for the launcher to choose: ``MASTER_ADDR`` and ``MASTER_PORT`` that the
-    script has set are set back. Again it does nothing.
+    script has set are set back. Again it does nothing, but for a script that has set another ``WORLD_SIZE`` by then.
 
     Args:
         world_size: number of ranks that the script counts on; None or a negative number where it does not know.
@@ -40,7 +42,9 @@ def init_distributed(
     Raises:
         InvalidExperimentException: the launcher has started another number of ranks, or counts them otherwise.
     """
-    if dist.is_initialized() and _PATCHES:
+    if _is_started():
+        if not _LAUNCHED:
+            _check("the world size", int(os.environ.get("WORLD_SIZE", "1")), dist.get_world_size())
         return
     os.environ.update(_LAUNCHED)
     _check("the world size", world_size, int(os.environ.get("WORLD_SIZE", "1")))
@@ -118,3 +122,26 @@ def _check(what: str, wanted: int | None, started: int) -> None:
             f"{what} is {wanted} by the script's own arguments, and {started} by its launcher: start the script with "
             "as many ranks as it expects (torchrun --nproc-per-node=N), or change its arguments"
         )
+
+
+def _is_started() -> bool:
+    return dist.is_initialized() and bool(_PATCHES)
+
+
+def _starting_ranks(initialize: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``deepspeed.initialize`` that starts the ranks where nothing has, as a command or a test does not.
+
+    DeepSpeed itself would look for those of MPI.
+    """
+
+    @functools.wraps(initialize)
+    def start_and_initialize(*args: Any, **kwargs: Any) -> Any:
+        if _is_started():
+            return initialize(*args, **kwargs)
+        init_distributed()
+        return deepspeed.initialize(*args, **kwargs)  # as the patches leave it
+
+    return start_and_initialize
+
+
+deepspeed.initialize = _starting_ranks(deepspeed.initialize)

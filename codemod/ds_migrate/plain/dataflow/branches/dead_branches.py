@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
 from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
-_TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py")
+_TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
 _CONSTANTS = ("True", "False", "None")
 
 
@@ -35,7 +35,12 @@ def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -
 
 def is_test(function: cst.FunctionDef, file: SourceFile) -> bool:
     """Return whether pytest runs a function, by its name and that of its file."""
-    return function.name.value.startswith("test_") and _TEST_FILE.fullmatch(file.path.name) is not None
+    return function.name.value.startswith("test_") and is_test_file(file)
+
+
+def is_test_file(file: SourceFile) -> bool:
+    """Return whether pytest collects a file, or reads it for what its tests need, by its name."""
+    return _TEST_FILE.fullmatch(file.path.name) is not None
 
 
 def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:

@@ -19,15 +19,21 @@ class CodeGraph:
         self._calls = {key: set[int]() for key in self._names}
         self._by_name: dict[str, set[int]] = {}
         self._of_class: dict[str, set[int]] = {}
+        self._special = set[int]()
+        self._passed = {key: set[str]() for key in self._names}
         for file in files:
             for owner in file.nodes(cst.ClassDef):
-                methods = (node for node in owner.body.body if isinstance(node, cst.FunctionDef))
+                methods = [node for node in owner.body.body if isinstance(node, cst.FunctionDef)]
                 self._of_class.setdefault(owner.name.value, set()).update(map(id, methods))
+                self._special |= {id(method) for method in methods if method.name.value.startswith("__")}
             for name in file.nodes(cst.Name):
                 if not isinstance(file.parent(name), (cst.FunctionDef, cst.ImportAlias)):
                     self._names[key_around(name, file)].add(name.value)
+                    if not isinstance(file.parent(name), cst.ClassDef) and not _makes_object(name, file):
+                        self._passed[key_around(name, file)].add(name.value)
             for text in file.nodes(cst.SimpleString):
                 self._names[key_around(text, file)].add(text.raw_value)
+                self._passed[key_around(text, file)].add(text.raw_value)
             for function in self._functions[file]:
                 self._by_name.setdefault(function.name.value, set()).add(id(function))
                 for caller, call in callers.of(function):
@@ -52,17 +58,34 @@ class CodeGraph:
         return found
 
     def leading_to(self, found: set[int]) -> set[int]:
-        """Return this code, and all that names or calls it, or the class of a method, however indirectly."""
+        """Return this code, and all that names or calls it, or hands on the class of a method, however indirectly.
+
+        What makes an object names the methods that it calls.
+        """
         while True:
-            named = (*self._by_name.items(), *self._of_class.items())
-            names = {name for name, keys in named if keys & found}
-            new = {key for key, used in self._names.items() if used & names or self._calls[key] & found}
+            special = found & self._special
+            names = {name for name, keys in self._by_name.items() if keys & found}
+            names |= {name for name, keys in self._of_class.items() if keys & special}
+            classes = {name for name, keys in self._of_class.items() if keys & found}
+            new = {
+                key for key, used in self._names.items()
+                if used & names or self._passed[key] & classes or self._calls[key] & found
+            }  # fmt: skip
             if new <= found:
                 return found
             found = found | new
 
     def _following(self, key: int) -> set[int]:
         return self._calls[key].union(*(self._by_name.get(name, ()) for name in self._names[key]))
+
+
+def _makes_object(name: cst.Name, file: SourceFile) -> bool:
+    """Return whether a name is called, and what the call returns is no argument: ``trainer = Trainer()``."""
+    node = file.parent(name)
+    func: cst.CSTNode = name
+    if isinstance(node, cst.Attribute) and node.attr is name:
+        func, node = node, file.parent(node)
+    return isinstance(node, cst.Call) and node.func is func and not isinstance(file.parent(node), cst.Arg)
 
 
 def key_around(node: cst.CSTNode, file: SourceFile) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from itertools import islice
 
@@ -25,7 +26,10 @@ _SAME = frozenset({
     "torch.inference_mode", "functools.cache", "cache", "jit.script", "torch.jit.script", "torch.jit.ignore",
 })  # fmt: skip
 
-_HIDDEN_CALLS = (b"getattr(", b"import_module", b"__import__", b"eval(", b"runpy")
+# Calls whose function no name leads to; not model.eval(), nor the attribute that a literal names.
+_HIDDEN_CALLS = re.compile(
+    rb"(?<![\w.])(?:(?:eval|exec)\(|getattr\([^,\n]*,(?!\s*[\"']))|import_module|__import__|runpy"
+)
 
 
 class IdleFunctions:
@@ -52,7 +56,7 @@ class IdleFunctions:
         named = graph.named()
         entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]
         self._running = graph.reached_from(running.union(*entries))
-        trained = [file for file in files if graph.of(file) & training or any(n in file.data for n in _HIDDEN_CALLS)]
+        trained = [file for file in files if graph.of(file) & training or _HIDDEN_CALLS.search(file.data)]
         begun = {id(file) for file in trained if id(file.module) in training and not _has_own_start(file)}
         used = files_used(trained, flow)
         self._others = {

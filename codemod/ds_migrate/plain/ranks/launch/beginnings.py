@@ -6,10 +6,15 @@ from collections.abc import Collection
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.module_start import first_to_work
 from ds_migrate.syntax.nodes import docstring, walk
 from ds_migrate.syntax.source import SourceFile
+
+_RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.manual_seed")
 
 Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the file behind which ranks start
 
@@ -17,7 +22,8 @@ Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the f
 def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> list[Beginning]:
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
-    Where such a module stays as it is, ranks start in the functions that it calls.
+    Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: an engine
+    that they make starts the one rank that they have.
     """
     seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
     found: list[Beginning] = []
@@ -28,7 +34,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
             if first is not None:
                 found.append((file, first, None))
             continue
-        callers = facts.callers.of(function)
+        callers = [one for one in facts.callers.of(function) if one[0] is site.file or not _has_tests_alone(one[0])]
         for caller, at in callers:
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
@@ -36,7 +42,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        maker = None if callers else _maker(function, file)
+        maker = None if callers else _maker(function, file, facts.flow)
         if maker is not None:
             seen.append((file, maker, maker))
         elif not callers:
@@ -46,6 +52,10 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
             behind.append((file, body[0], staying[0]))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _has_tests_alone(file: SourceFile) -> bool:
+    return is_test_file(file) and not any(asks_for_main(statement) for statement in file.module.body)
 
 
 def _of_bases(seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]], facts: LoopFacts) -> list[Beginning]:
@@ -67,8 +77,11 @@ def _is_of_subclass(call: cst.Call, file: SourceFile) -> bool:
     return is_init and function is not None and function.name.value == "__init__"
 
 
-def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | None:
-    """Return the ``__init__()`` of a method's class, which has run before any call of the method."""
+def _maker(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.FunctionDef | None:
+    """Return the ``__init__()`` of a method's class, which has run before any call of the method.
+
+    None where it makes no loaders and draws nothing: objects of the class may never train.
+    """
     block = file.parent(function)
     methods = (
         block.body if isinstance(block, cst.IndentedBlock) and isinstance(file.parent(block), cst.ClassDef) else ()
@@ -76,7 +89,16 @@ def _maker(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | Non
     if function.name.value == "__init__":
         return None
     inits = [m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__"]
-    return inits[-1] if inits else None  # the others are for @overload
+    init = inits[-1] if inits else None  # the others are for @overload
+    calls = file.nodes(cst.Call, below=init) if init is not None else ()
+    return init if any(_is_of_data(call, file, flow) for call in calls) else None
+
+
+def _is_of_data(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call makes a loader, divides data or draws random numbers."""
+    names = (value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
+    is_random = any(name.startswith(_RANDOM) or name.endswith("random_split") for name in names)
+    return is_random or bool(of_kind(flow.values(call, file), Kind.LOADER))
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
