@@ -515,6 +515,11 @@ LOSSES = {
     "loss = out[torch.randperm(4)].mean()": "",
     "loss = weighted(out, y)": COUNTED,
     "loss = masked(out, y)": COUNTED,
+    "one = masked if x.max() > 3 else nn.CrossEntropyLoss() if y.max() > 3 else nn.MSELoss()\n"
+    "    loss = one(out, y)": COUNTED,
+    "loss = torch.corrcoef(torch.stack((out[:, 0], y[:, 0])))[0, 1]": ALL,
+    "loss = F.cosine_similarity(out[:, 0], y[:, 0], dim=0)": ALL,
+    "loss = F.cosine_similarity(out, y, dim=1).mean()": "",
     "loss = F.cross_entropy(out, y, ignore_index=-1)": COUNTED,
     "loss = F.cross_entropy(out, y, weight=None)": "",
     "loss = F.cross_entropy(out, y, ignore_index=-1, reduction='none').mean()": "",

@@ -10,7 +10,12 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
-from ds_migrate.plain.ranks.data.losses.torch_losses import divides_by_targets, library_losses, loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.torch_losses import (
+    divides_by_targets,
+    library_losses,
+    loss_makers,
+    reduction_of,
+)
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
@@ -57,11 +62,11 @@ def batch_statistics(parts: Iterable[LossPart], totals: BatchTotals) -> Iterator
 
 def _counts_targets(node: cst.CSTNode, file: SourceFile, totals: BatchTotals) -> bool:
     """Return whether a loss of torch is a mean over weights, or over the targets that count."""
-    maker = loss_maker(node, file, totals.flow) if isinstance(node, cst.Call) else None
-    if maker is None or not isinstance(node, cst.Call):
+    makers = list(loss_makers(node, file, totals.flow)) if isinstance(node, cst.Call) else []
+    if not makers or not isinstance(node, cst.Call):
         return False
     is_of_mask = any(is_selected(arg.value, file, totals) for arg in node.args)
-    return divides_by_targets(maker) or (is_of_mask and reduction_of(maker) == "mean")
+    return any(divides_by_targets(maker) or (is_of_mask and reduction_of(maker) == "mean") for maker in makers)
 
 
 def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_model: bool) -> bool:

@@ -9,19 +9,22 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.torch_losses import loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.nodes import argument, called_name, code, dotted, last_name, number, walk
 from ds_migrate.syntax.source import SourceFile
 
 MEANS = frozenset({"mean", "nanmean"})
 SUMS = frozenset({"sum", "nansum"})
-SPREADS = frozenset({"std", "var", "norm", "logsumexp", "median", "quantile", "prod", "softmax", "log_softmax"})
+SPREADS = frozenset(
+    {"std", "var", "norm", "logsumexp", "median", "quantile", "prod", "softmax", "log_softmax", "corrcoef", "cov",
+     "cosine_similarity"}
+)  # fmt: skip
 _EXTREMES = frozenset({"max", "min", "amax", "amin"})
 _KEEPS_SIZE = frozenset({"softmax", "log_softmax"})
-_NEEDS_DIM = frozenset({"logsumexp", "softmax", "log_softmax"})
+_NEEDS_DIM = frozenset({"logsumexp", "softmax", "log_softmax", "cosine_similarity"})
 # The position of dim= behind the tensor, where it is no first argument.
-_DIM = {"norm": 1, "quantile": 1}
+_DIM = {"norm": 1, "quantile": 1, "cosine_similarity": 1}
 # What gives a number for each number, and what only changes how it is kept.
 OF_EACH = frozenset(
     {"log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "rsqrt", "pow", "square", "reciprocal", "abs", "relu",
@@ -68,8 +71,8 @@ class BatchTotals:
             return bool(found) and all(self.is_total(part, file) for part in found)
 
         if isinstance(node, cst.Call):
-            maker = loss_maker(node, file, self.flow)
-            if self.reduces(node, file) or (maker is not None and reduction_of(maker) in ("mean", "sum")):
+            reductions = map(reduction_of, loss_makers(node, file, self.flow))
+            if self.reduces(node, file) or not {"mean", "sum"}.isdisjoint(reductions):
                 return called_name(node) not in _KEEPS_SIZE
             owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
             given = [*owner, *(arg.value for arg in node.args)]

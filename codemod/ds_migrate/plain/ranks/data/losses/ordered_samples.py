@@ -11,7 +11,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, SUMS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.torch_losses import loss_maker, reduction_of
+from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, number, walk
 from ds_migrate.syntax.source import SourceFile
@@ -83,9 +83,9 @@ class _Finder:
         if name in _FLATTENS:
             dims = [number(arg.value) for arg in call.args]
             return dims == [-1] or (not dims and name != "view")
-        maker = loss_maker(call, file, self._totals.flow)
-        if maker is not None:
-            return reduction_of(maker) == "none"
+        reductions = set(map(reduction_of, loss_makers(call, file, self._totals.flow)))
+        if reductions:
+            return reductions == {"none"}
         if name in MEANS | SUMS | {"norm", "squeeze", "gather"}:
             dims = [number(part.value) for part in walk(call) if isinstance(part, cst.Arg)]
             return name == "gather" or any(dim not in (None, 0) for dim in dims)

@@ -15,16 +15,18 @@ _ENDINGS = ("loss", "cross_entropy", "kl_div", "with_logits")
 _LIKELIHOODS = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss", "NLLLoss2d"})
 
 
-def loss_maker(call: cst.Call, file: SourceFile, flow: Flow) -> cst.Call | None:
-    """Return the call that has the settings of a loss of torch: of its function, or of what makes its module."""
+def loss_makers(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[cst.Call]:
+    """Yield the calls that have the settings of a loss of torch: of its function, or of what makes its module.
+
+    They are several where a program chooses one of several losses.
+    """
     values = flow.values(call.func, file)
     if any(v.kind is Kind.EXTERNAL and _is_loss(v.name, "torch.nn.functional.") for v in values):
-        return call
-    for value in of_kind(values, Kind.OBJECT, Kind.MODULE):
+        yield call
+    for value in flow.in_order(of_kind(values, Kind.OBJECT, Kind.MODULE)):
         maker, home = flow.node(value), flow.file(value)
         if isinstance(maker, cst.Call) and any(_is_loss(v.name, "torch.nn.") for v in flow.values(maker.func, home)):
-            return maker
-    return None
+            yield maker
 
 
 def library_losses(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[str]:
