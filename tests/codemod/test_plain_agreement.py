@@ -1035,3 +1035,39 @@ def test_rank_0_decides_about_a_call_that_changes_what_the_rate_is_made_of(chang
     after = convert(tmp_path, body(FEEDS_RATE).replace("CHANGE", change))
     assert ("if rank_0_decides(loss.item() > worst):" in after) is (change != "pass")
     assert 'group["lr"] = rate\n' in after
+
+
+UNTIL_IT_IS_SMALL = """
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    total = LARGE
+    while total > 0.5:
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+    """
+
+
+@pytest.mark.parametrize("large", ["np.inf", "math.inf", "float('inf')", "np.nan"])
+def test_rank_0_decides_how_long_a_loss_is_large_that_begins_as_a_number_of_a_library(
+    large: str, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, "import math\nimport numpy as np\n" + body(UNTIL_IT_IS_SMALL).replace("LARGE", large))
+    assert "while rank_0_decides(total > 0.5):" in after
+
+
+def test_what_follows_from_a_decision_of_rank_0_is_not_decided_again(tmp_path: Path) -> None:
+    lower = """\
+if total > best:
+    rate = optimizer.param_groups[0]["lr"] * 0.5
+    if rate > 1e-6:
+        for group in optimizer.param_groups:
+            group["lr"] = rate"""
+    after = converted(tmp_path, setup="best = 1.0", after=lower)
+    assert "if rank_0_decides(total > best):" in after
+    assert "if rate > 1e-6:" in after and 'group["lr"] = rate\n' in after

@@ -5,7 +5,7 @@ The order of statements is ignored, as it is in the flow of values: a variable t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import libcst as cst
@@ -44,12 +44,14 @@ class RankValues:
         flow: of the program.
         loaders: those of which each rank gets a share.
         modules: those that train on them: their running statistics differ.
+        agreed: the conditions, by identity, that rank 0 decides for all.
     """
 
-    def __init__(self, flow: Flow, loaders: Values, modules: Values) -> None:
+    def __init__(self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int] = ()) -> None:
         self._flow = flow
         self._loaders = loaders
         self._modules = modules
+        self._agreed = agreed
         self._engine_modules = {value.key for value in modules}
         self._options = Options(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
@@ -246,7 +248,9 @@ class RankValues:
 
     def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if isinstance(target, cst.Name):
-            if not of_kind(self._flow.values(target, file), Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION):
+            values = self._flow.values(target, file)
+            is_definition = bool(of_kind(values, Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION))
+            if not is_definition or self._flow.scopes(file).assigned(target):  # as loss = np.inf
                 yield from self._written(target, file)
         elif isinstance(target, cst.Attribute) and target.attr.value == "data" and dotted(target.value) != "self":
             yield from self._variables(target.value, file)  # a tensor without its graph
@@ -277,7 +281,7 @@ class RankValues:
 
     def _depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a condition that differs decides if a statement runs."""
-        return any(self.differs(outer.test, file) for outer in _conditions(node, file))
+        return any(self.differs(outer.test, file) for outer in _conditions(node, file) if id(outer) not in self._agreed)
 
 
 def _unknown_inputs(flow: Flow) -> Iterator[Variable]:

@@ -94,11 +94,19 @@ def agree(
             review(note)
         return lone.are_never_at(node, file)
 
+    led = [
+        (file, node)
+        for file in files for node in file.nodes(cst.If, cst.While)
+        if id(node) not in decided and counts(node, file)
+        if values.differs(node.test, file) and common.is_led_by(node, file)
+    ]  # fmt: skip
+    agreed = decided | {id(node) for file, node in led if lone.are_never_at(node.test, file)}
+    settings = ((f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node))
+    if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)):
+        values = RankValues(flow, loaders, modules, agreed)
     for file in files:
-        for node in file.nodes(cst.If, cst.While):
-            if id(node) in decided or not counts(node, file):
-                continue
-            if values.differs(node.test, file) and common.is_led_by(node, file) and can_agree(node.test, file):
+        for node in [node for home, node in led if home is file]:
+            if values.differs(node.test, file) and can_agree(node.test, file):
                 _agree_on_test(node, file, values, flow, runtime, converted, review)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
@@ -131,6 +139,10 @@ def agree(
         for note in buffer_notes(files, flow, values):
             review(note)
     return decided
+
+
+def _is_setting(node: cst.Assign | cst.AugAssign) -> bool:
+    return any(map(setting_of, targets(node)))
 
 
 def _concerns(
