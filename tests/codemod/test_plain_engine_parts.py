@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.options import Options
-from plain_loops import blocked, body, convert, run
+from ds_migrate.rules.codes import Code
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 PARTS = """
     class Two(nn.Module):
@@ -138,3 +139,54 @@ def test_a_loop_of_another_file_that_only_evaluates_a_model_is_converted_apart(t
         report = run(tmp_path / name, search=body(other), train=body(FIT), main=MAIN)
         kept[name] = [file.path.stem for file in report.files if file.after and b".zero_grad()" in file.after]
     assert kept == {"trains": ["search", "train"], "evaluates": []}
+
+
+HELD = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            LINES
+
+        def fit(self, loader):
+            for x, y in loader:
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+    Trainer(Net()).fit(DataLoader(data, batch_size=4))
+    """
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "self.head = model.fc\n            self.optimizer = torch.optim.SGD(self.head.parameters(), lr=0.1)",
+        "head = model.fc\n            self.optimizer = torch.optim.SGD(head.parameters(), lr=0.1)",
+        "self.optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.1)",
+    ],
+)
+def test_a_part_that_a_name_holds_is_in_the_engine_of_its_module(lines: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(HELD.replace("LINES", lines)))
+    assert "            model=model,\n" in after and "F.mse_loss(self.engine(x), y)" in after
+
+
+def test_a_part_of_a_module_without_a_name_is_the_engine_s(tmp_path: Path) -> None:
+    loop = LOOP.replace("model = Net()", "model = timm.create_model('resnet18').backbone")
+    after = convert(tmp_path, HEADER + "import timm\n\n" + loop)
+    assert "    model=model,\n" in after and '"zero_optimization": {"stage": 0}' in after
+
+
+def test_a_part_that_another_method_keeps_is_no_part_of_the_trainer(tmp_path: Path) -> None:
+    lines = "self.head = model.fc\n            self.setup()\n\n        def setup(self):\n            "
+    lines += "self.optimizer = torch.optim.SGD(self.head.parameters(), lr=0.1)"
+    ((code, message),) = blocked(tmp_path, body(HELD.replace("LINES", lines)))
+    assert code == Code.PLAIN_ENGINE and message.endswith("self.head cannot be followed to a module")
+
+
+def test_a_part_of_an_object_that_may_be_no_module_is_refused(tmp_path: Path) -> None:
+    loop = LOOP.replace(
+        "model = Net()", "pipe = diffusers.StableDiffusionPipeline.from_pretrained('x')\nmodel = pipe.unet"
+    )
+    ((code, message),) = blocked(tmp_path, HEADER + "import diffusers\n\n" + loop)
+    assert code == Code.PLAIN_ENGINE and message.endswith("model cannot be followed to a module")

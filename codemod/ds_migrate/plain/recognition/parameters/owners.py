@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
+from ds_migrate.plain.recognition.parameters.held_parts import keeps_parts, makes_whole, part_held
 from ds_migrate.plain.recognition.parameters.parameter_filters import Filters
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
 from ds_migrate.syntax.nodes import dotted, indices_of, targets, without_index
@@ -59,9 +60,19 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
         add_module(passed[1], passed[0], flow, owners)
         return
     values = flow.values(module, file)
+    held = part_held(module, file, flow)
+    if held is not None and makes_whole(held, file, flow):  # which has no name
+        owners.values[expression_text(module)] = values
+        owners.is_partial = owners.has_wholes = True
+        return
+    if held is not None:
+        add_module(held, file, flow, owners)
+        return
     written, part = module, of_kind(values, Kind.PART)
-    while isinstance(module, (cst.Attribute, cst.Subscript)) and (
-        of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow))
+    while (
+        isinstance(module, (cst.Attribute, cst.Subscript))
+        and not keeps_parts(module, file, flow)
+        and (of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow)))
     ):
         if _is_namespace(module.value, file, flow):
             values = part = values - of_kind(values, Kind.PART)
@@ -69,9 +80,9 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
         owners.is_partial = True
         module = module.value
         values = flow.values(module, file)
-    held = of_kind(values, Kind.MODULE, Kind.OBJECT)
-    if isinstance(module, cst.Attribute) and module.attr.value == "module" and held:  # of a wrapper
-        module = module.value if flow.values(module.value, file) >= held else module
+    wrapped = of_kind(values, Kind.MODULE, Kind.OBJECT)
+    if isinstance(module, cst.Attribute) and module.attr.value == "module" and wrapped:
+        module = module.value if flow.values(module.value, file) >= wrapped else module
     known = of_kind(values, *_MODULES)
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
