@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import libcst as cst
@@ -19,6 +20,15 @@ def parting(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> cst.If | 
                 return outer
             return None
     return None
+
+
+def tests_around(file: SourceFile, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """Yield the tests of the ``if`` around a node in its function, innermost first, and whether each holds there."""
+    for inner, outer in upwards(file, node):
+        if isinstance(outer, cst.FunctionDef):
+            return
+        if isinstance(outer, cst.If) and inner is not outer.test:
+            yield outer.test, inner is outer.body
 
 
 def upwards(file: SourceFile, node: cst.CSTNode) -> list[tuple[cst.CSTNode, cst.CSTNode]]:

@@ -101,6 +101,19 @@ def called_name(call: cst.Call) -> str:
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
 
 
+def operands(call: cst.Call) -> list[cst.BaseExpression]:
+    """Return what a call works on: the object whose method it is, and its arguments."""
+    owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
+    return [*owner, *(arg.value for arg in call.args)]
+
+
+def elements(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Return the elements of a tuple or list as it is written; what is neither, as the only one."""
+    if isinstance(node, (cst.Tuple, cst.List)):
+        return [element.value for element in node.elements]
+    return [node] if isinstance(node, cst.BaseExpression) else []
+
+
 def without_index(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return what an expression takes an item of, as ``a.b`` of ``a.b[0]["c"]``; itself where it takes none."""
     while isinstance(node, cst.Subscript):

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS, kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import body_of, docstring, dotted, targets, without_index
+from ds_migrate.syntax.nodes import body_of, docstring, dotted, elements, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
@@ -64,7 +64,7 @@ class Classes:
             element.attr.value
             for statement in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=node)
             for target in targets(statement)
-            for element in ([e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target])
+            for element in elements(target)
             if isinstance(element, cst.Attribute)
         }
         for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -36,7 +37,7 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
     lines = file.nodes(cst.Assign, cst.AnnAssign, below=function or file.module)
     if not any(file.function(line) is function and _sets(line, module) for line in lines):
         return False
-    tests = _tests_around(statement, file)
+    tests = frozenset(code(test) for test, holds in tests_around(file, statement) if holds)
     inner: cst.CSTNode = statement
     for outer in (statement, *file.ancestors(statement)):
         block = getattr(outer, "body", ())
@@ -48,19 +49,6 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
             break
         inner = outer
     return True
-
-
-def _tests_around(statement: cst.BaseStatement, file: SourceFile) -> frozenset[str]:
-    """Return the conditions that hold where a statement runs, as written."""
-    found: set[str] = set()
-    inner: cst.CSTNode = statement
-    for outer in file.ancestors(statement):
-        if isinstance(outer, cst.FunctionDef):
-            break
-        if isinstance(outer, cst.If) and outer.body is inner:
-            found.add(code(outer.test))
-        inner = outer
-    return frozenset(found)
 
 
 def _always_sets(node: cst.CSTNode, module: str, tests: frozenset[str]) -> bool:

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -54,16 +55,10 @@ def is_settled_attribute(
 def _tests(file: SourceFile, node: cst.CSTNode) -> dict[str, bool]:
     """Return the names that are tested around a node in its function, and whether each holds there."""
     found: dict[str, bool] = {}
-    inner = node
-    for outer in file.ancestors(node):
-        if isinstance(outer, cst.FunctionDef):
-            break
-        if isinstance(outer, cst.If) and inner is not outer.test:
-            test, holds = outer.test, inner is outer.body
-            if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-                test, holds = test.expression, not holds
-            name = dotted(test)
-            if name is not None:
-                found.setdefault(name, holds)
-        inner = outer
+    for test, holds in tests_around(file, node):
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, holds = test.expression, not holds
+        name = dotted(test)
+        if name is not None:
+            found.setdefault(name, holds)
     return found

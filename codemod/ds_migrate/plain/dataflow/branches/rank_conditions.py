@@ -171,7 +171,7 @@ class RankConditions:
     def _changes_of(self, name: str, scope: cst.CSTNode, file: SourceFile) -> Iterator[bool]:
         """Yield for each call that may change what a name holds whether it does so alike on all ranks."""
         for call in file.nodes(cst.Call, below=scope):
-            method = called_name(call).rpartition(".")[2]
+            method = called_name(call)
             is_in_place = method.endswith("_") and method[0] != "_"
             if not (is_in_place or method in ADDS):
                 continue

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.branches import parting, upwards
+from ds_migrate.syntax.branches import parting, tests_around
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -64,8 +64,4 @@ def _is_instead(site: Site, other: Site) -> bool:
 
 def _branches(node: cst.CSTNode, file: SourceFile) -> set[tuple[str, bool]]:
     """Return the conditions around a node, each with whether the node is in the branch where it holds."""
-    return {
-        (expression_text(outer.test), inner is outer.body)
-        for inner, outer in upwards(file, node)
-        if isinstance(outer, cst.If) and inner is not outer.test
-    }
+    return {(expression_text(test), holds) for test, holds in tests_around(file, node)}

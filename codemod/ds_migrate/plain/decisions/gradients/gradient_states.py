@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import libcst as cst
-
 from ds_migrate.plain.recognition.facts import Backward, Step, ZeroGrad
-from ds_migrate.syntax.branches import upwards
+from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import dotted
 
 Operation = Backward | Step | ZeroGrad
@@ -68,7 +66,4 @@ def counted(states: States, name: str | None) -> States:
 
 
 def _is_under(step: Step, name: str) -> bool:
-    return any(
-        isinstance(outer, cst.If) and inner is outer.body and dotted(outer.test) == name
-        for inner, outer in upwards(step.file, step.node)
-    )
+    return any(holds and dotted(test) == name for test, holds in tests_around(step.file, step.node))

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.equal_tests import is_set_once, is_settled_attribute
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Site, Step
+from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
@@ -79,16 +80,11 @@ def may_give(call: cst.Call, file: SourceFile, step: Step, site: Site, facts: Lo
 def _branches(place: Place) -> dict[str, tuple[cst.BaseExpression, bool]]:
     """Return the names that are tested around a place, and whether it runs where they hold and are not None."""
     found: dict[str, tuple[cst.BaseExpression, bool]] = {}
-    inner: cst.CSTNode = place.node
-    for outer in place.file.ancestors(place.node):
-        if isinstance(outer, cst.FunctionDef):
-            break
-        if isinstance(outer, cst.If) and (inner is outer.body or inner is outer.orelse):
-            tested, is_present = _tested(outer.test)
-            name = dotted(tested)
-            if name is not None:
-                found.setdefault(name, (tested, (inner is outer.body) is is_present))
-        inner = outer
+    for test, holds in tests_around(place.file, place.node):
+        tested, is_present = _tested(test)
+        name = dotted(tested)
+        if name is not None:
+            found.setdefault(name, (tested, holds is is_present))
     return found
 
 

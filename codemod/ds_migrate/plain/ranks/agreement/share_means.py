@@ -8,7 +8,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Value
-from ds_migrate.syntax.nodes import called_name, dotted, parameters, targets
+from ds_migrate.syntax.nodes import called_name, dotted, operands, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 16
@@ -65,7 +65,7 @@ class ShareMeans:
             return all(self._is_made(part, file, depth - 1, is_mean=is_mean) for part in parts)
 
         if isinstance(node, cst.Call):
-            operand, name = self._operand(node, file), called_name(node).rpartition(".")[2]
+            operand, name = self._operand(node, file), called_name(node)
             if operand is None:
                 return False
             if is_mean:
@@ -105,8 +105,7 @@ class ShareMeans:
 
     def _operand(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the one argument of a call that differs by rank, or the object whose method it is."""
-        owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
-        parts = [part for part in (*owner, *(arg.value for arg in call.args)) if self._values.differs(part, file)]
+        parts = [part for part in operands(call) if self._values.differs(part, file)]
         return parts[0] if len(parts) == 1 or (parts and called_name(call) in _MOVES) else None
 
     def _is_batch(self, node: cst.BaseExpression, file: SourceFile) -> bool:

@@ -34,7 +34,7 @@ class PathTexts:
         if is_text and any(map(_PATH.search, values)):
             return True
         if isinstance(node, cst.Call):
-            name = called_name(node).rpartition(".")[2]
+            name = called_name(node)
             if name == "format" and isinstance(node.func, cst.Attribute):
                 return self.is_path(node.func.value, file, depth)
             of = [arg.value for arg in node.args]

@@ -13,7 +13,7 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name
+from ds_migrate.syntax.nodes import called_name, operands
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 8
@@ -64,9 +64,8 @@ class _SampleNames:
             yield from ((element.value, file) for element in node.elements)
         elif isinstance(node, (cst.Subscript, cst.Attribute)):
             yield node.value, file
-        elif isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in _PATHS:
-            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
-            yield from ((part, file) for part in (*owner, *(arg.value for arg in node.args)))
+        elif isinstance(node, cst.Call) and called_name(node) in _PATHS:
+            yield from ((part, file) for part in operands(node))
         elif isinstance(node, cst.Name):
             yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
             yield from self._callers.given(node, file)
@@ -76,7 +75,7 @@ class _SampleNames:
         loops = [outer for outer in file.ancestors(name) if isinstance(outer, (cst.For, cst.CompFor))]
         around = [loop for loop in loops if name.value in names_in(loop.target)]
         over = around[0].iter if around else None
-        if isinstance(over, cst.Call) and called_name(over).rpartition(".")[2] in _NAMED:  # the names of numbers
+        if isinstance(over, cst.Call) and called_name(over) in _NAMED:  # the names of numbers
             return False
         is_share = over is not None and self._values.are_shares(self._flow.values(over, file))
         return is_share or (over is not None and self._values.differs(over, file))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import called_name, dotted, number
+from ds_migrate.syntax.nodes import called_name, dotted, number, operands
 from ds_migrate.syntax.source import SourceFile
 
 _OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
@@ -39,10 +39,9 @@ def holds_numbers(
         is_any = isinstance(node.operator, cst.BitAnd)
         return (left or right) if is_any else left if isinstance(node.operator, cst.Subtract) else left and right
     if isinstance(node, cst.Call):
-        name, args = called_name(node).rpartition(".")[2], [arg.value for arg in node.args]
+        name, parts = called_name(node), operands(node)
         if name == "map":
-            return bool(args) and dotted(args[0]) in _NUMBERS
-        parts = [node.func.value, *args] if isinstance(node.func, cst.Attribute) else args
+            return bool(node.args) and dotted(node.args[0].value) in _NUMBERS
         return name == "range" or (
             name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth, of) for p in parts)
         )
@@ -64,4 +63,4 @@ def _is_added_to(node: cst.Name, file: SourceFile) -> bool:
 
 def _is_number(node: cst.BaseExpression) -> bool:
     """Return whether an expression makes a number."""
-    return number(node) is not None or (isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] in _NUMBERS)
+    return number(node) is not None or (isinstance(node, cst.Call) and called_name(node) in _NUMBERS)

@@ -71,7 +71,7 @@ class LibraryWriters:
 
     def _may_write(self, call: cst.Call, file: SourceFile, own: set[str]) -> bool:
         """Return whether a statement calls something unknown by a name that writes, and gives it a path."""
-        name = called_name(call).rpartition(".")[2]
+        name = called_name(call)
         is_function = bool(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL))
         if (
             name in own

@@ -47,7 +47,7 @@ def _copies(file: SourceFile, modules: Values, flow: Flow) -> Iterator[cst.Call]
         for call in file.nodes(cst.Call, below=function or file.module) if own else ():
             if file.function(call) is not function:
                 continue
-            name = called_name(call).rpartition(".")[2]
+            name = called_name(call)
             is_copy = name in _COPIES and _has(call, own, names)
             is_loaded = name == "load_state_dict" and any(_has(arg, own, names) for arg in call.args)
             is_other = isinstance(call.func, cst.Attribute) and not flow.values(call.func.value, file) & modules

@@ -9,7 +9,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, iterator_argument, targets, walk
+from ds_migrate.syntax.nodes import dotted, elements, iterator_argument, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PUTS = frozenset({"append", "appendleft", "copy_", "extend", "insert", "push", "put"})
@@ -50,7 +50,7 @@ def _keeps_batches(function: cst.FunctionDef, file: SourceFile) -> bool:
         bound = [
             target for line in lines if line.value is not None and _is_of(line.value, drawn) for target in targets(line)
         ]
-        if any(isinstance(part, (cst.Attribute, cst.Subscript)) for target in bound for part in _elements(target)):
+        if any(isinstance(part, (cst.Attribute, cst.Subscript)) for target in bound for part in elements(target)):
             return True
         names = {name for target in bound for name in names_in(target)}
         if names <= drawn:
@@ -77,7 +77,3 @@ def _is_of(value: cst.BaseExpression, names: set[str]) -> bool:
         or (isinstance(node, cst.Name) and node.value in names)
         for node in walk(value)
     )
-
-
-def _elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
-    return [element.value for element in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else [target]

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.batches.phases import phase_around
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import code, dotted, indices_of, parameters, targets, walk
+from ds_migrate.syntax.nodes import code, dotted, elements, indices_of, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4  # functions that a dict is passed to
@@ -83,6 +83,6 @@ def assignments(
     for other in [file] if isinstance(node, cst.Name) else facts.flow.files.values():
         for assign in other.nodes(cst.Assign, below=scope if scope is not None else other.module):
             for target in targets(assign):
-                for each in [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]:
+                for each in elements(target):
                     if isinstance(each, type(node)) and facts.flow.variable(each, other) == variable is not None:
                         yield other, assign, str(dotted(each))

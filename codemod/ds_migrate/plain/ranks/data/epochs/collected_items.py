@@ -8,7 +8,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.syntax.nodes import called_name, dotted, indices_of, targets, without_index
+from ds_migrate.syntax.nodes import called_name, dotted, elements, indices_of, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _ADDS = frozenset({"append", "extend", "update", "add"})
@@ -33,7 +33,7 @@ def collected_items(loop: cst.For | cst.While | cst.FunctionDef, file: SourceFil
     own = set(names_in(loop.target)) if isinstance(loop, cst.For) else set[str]()
     for line in lines:
         if not _joined(line):
-            own.update(dotted(t) or "" for target in targets(line) for t in _parts(target))
+            own.update(dotted(t) or "" for target in targets(line) for t in elements(target))
     found = list[CollectedItem]()
     for call in file.nodes(cst.Call, below=loop.body):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS:
@@ -53,17 +53,11 @@ def _joined(line: cst.Assign) -> list[cst.BaseExpression]:
     name = dotted(line.targets[0].target)
     made = [line.value.body, line.value.orelse] if isinstance(line.value, cst.IfExp) else [line.value]
     for one in made if name is not None else ():
-        if isinstance(one, cst.Call) and called_name(one).rpartition(".")[2] in _JOINS:
-            parts = [part for arg in one.args for part in _parts(arg.value)]
+        if isinstance(one, cst.Call) and called_name(one) in _JOINS:
+            parts = [part for arg in one.args for part in elements(arg.value)]
             if any(dotted(part) == name for part in parts):
                 return [part for part in parts if dotted(part) != name]
     return []
-
-
-def _parts(target: cst.BaseExpression) -> list[cst.BaseExpression]:
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return [element.value for element in target.elements]
-    return [target]
 
 
 def _root(node: cst.BaseExpression) -> str:

@@ -11,12 +11,11 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.epochs.collections import Collections, Place
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.sample_values import index_in, item_of
+from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, children, dotted, set_values
+from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values
 from ds_migrate.syntax.source import SourceFile
 
 _DUMPS = ("pickle.dump", "json.dump", "yaml.dump")
@@ -57,10 +56,9 @@ def collected_samples(
             use = _use(call, file, plan, calls)
             if use is None:
                 continue
-            given = [arg.value for arg in call.args]
-            given += [call.func.value] if isinstance(call.func, cst.Attribute) else []
             around = {id(outer) for outer in file.ancestors(call)}
-            if any(id(place) not in around for part in given for place in finder.collected_in(part, file, set())):
+            places = (place for part in operands(call) for place in finder.collected_in(part, file, set()))
+            if any(id(place) not in around for place in places):
                 yield Note(
                     Code.PLAIN_RANK_ZERO, file, call,
                     f"this {use} what a loop collects of a rank's share of the data: rank 0 has 1/n of it on n ranks",
@@ -71,7 +69,7 @@ def collected_samples(
 
 def _use(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls) -> str | None:
     """Return what a call does with all samples that it is given; None where it may make any use of them."""
-    name = called_name(call).rpartition(".")[2]
+    name = called_name(call)
     if _is_score(call, file, plan):
         return "scores"
     if _saves(call, file, plan, calls):
@@ -142,9 +140,7 @@ class _Finder:
     def _parts(self, node: cst.CSTNode, file: SourceFile) -> Iterator[tuple[cst.CSTNode, SourceFile]]:
         if isinstance(node, cst.Call):
             returned = list(self._returned(node, None, file))
-            is_kept = called_name(node).rpartition(".")[2] in _KEEPS
-            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
-            yield from returned or ((part, file) for part in (*owner, *(a.value for a in node.args)) if is_kept)
+            yield from returned or ((part, file) for part in operands(node) if called_name(node) in _KEEPS)
         elif isinstance(node, cst.Name):
             for line in self._flow.scopes(file).nodes(node, cst.Assign):
                 yield from self._values(line, node, file)

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.data.epochs.epoch_sums import EpochSums
 from ds_migrate.plain.ranks.data.epochs.fixed_numbers import FixedNumbers
 from ds_migrate.plain.ranks.data.epochs.sample_counts import loader_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, targets, walk
+from ds_migrate.syntax.nodes import argument, code, dotted, elements, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4
@@ -96,15 +96,11 @@ def _data_sets(file: SourceFile) -> set[str]:
     for _ in range(_DEPTH):
         names |= {code(part.value) for part in file.nodes(cst.Subscript) if code(part) in names}
         for assign in file.nodes(cst.Assign):
-            bound = {code(each) for target in targets(assign) for each in (target, *_elements(target))}
+            bound = {code(each) for target in targets(assign) for each in (target, *elements(target))}
             names |= (
                 {code(part) for part in _parts(assign.value) if dotted(part) is not None} if bound & names else set()
             )
     return names
-
-
-def _elements(target: cst.CSTNode) -> list[cst.BaseExpression]:
-    return [element.value for element in target.elements] if isinstance(target, cst.Tuple) else []
 
 
 def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:

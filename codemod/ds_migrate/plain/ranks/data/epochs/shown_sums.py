@@ -33,7 +33,7 @@ def shown_sums(
     noted = set[tuple[int, str]]()
     for file in files:
         for call in file.nodes(cst.Call):
-            if called_name(call).rpartition(".")[2] not in _SHOWS:
+            if called_name(call) not in _SHOWS:
                 continue
             for part, following in pairwise([*_shown(call.args), None]):
                 found = sums.find(call, part, file) if part is not None else None
@@ -61,7 +61,7 @@ def _parts(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     if isinstance(node, (cst.Name, cst.Attribute)):
         yield node
     elif isinstance(node, cst.Call):
-        if called_name(node).rpartition(".")[2] not in _SAME:
+        if called_name(node) not in _SAME:
             yield node
             return
         if isinstance(node.func, cst.Attribute):

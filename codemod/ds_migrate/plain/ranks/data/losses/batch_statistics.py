@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.data.losses.torch_losses import (
     reduction_of,
 )
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, walk
+from ds_migrate.syntax.nodes import called_name, operands, walk
 from ds_migrate.syntax.source import SourceFile
 
 _OPERATORS: dict[str, type[cst.BaseBinaryOp]] = {
@@ -79,12 +79,11 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
         return False
     if totals.differs(node, file) and not _QUOTIENTS.isdisjoint(library_losses(node, file, totals.flow)):
         return True
-    name = called_name(node).rpartition(".")[2]
-    owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
-    operands = [part for part in (*owner, *(arg.value for arg in node.args)) if totals.differs(part, file)]
+    name = called_name(node)
+    given = [part for part in operands(node) if totals.differs(part, file)]
     operator = _OPERATORS.get(name.rstrip("_"))
-    if operator is not None and len(operands) == 2:
-        return _combines(operator, operands[0], operands[1], file, totals, is_in_model)
+    if operator is not None and len(given) == 2:
+        return _combines(operator, given[0], given[1], file, totals, is_in_model)
     if name in SPREADS:
         return (not is_in_model or name in ("std", "var")) and totals.reduces(node, file)
     if is_in_model:
@@ -92,7 +91,7 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
     if name in MEANS:
         operand = totals.operand(node, file)
         return operand is not None and totals.reduces(node, file) and is_selected(operand, file, totals)
-    return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in operands)
+    return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in given)
 
 
 def _combines(

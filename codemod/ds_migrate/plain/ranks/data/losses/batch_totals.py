@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import argument, called_name, code, dotted, last_name, number, walk
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted, elements, last_name, number, operands, walk
 from ds_migrate.syntax.source import SourceFile
 
 MEANS = frozenset({"mean", "nanmean"})
@@ -74,13 +74,12 @@ class BatchTotals:
             reductions = map(reduction_of, loss_makers(node, file, self.flow))
             if self.reduces(node, file) or not {"mean", "sum"}.isdisjoint(reductions):
                 return called_name(node) not in _KEEPS_SIZE
-            owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []
-            given = [*owner, *(arg.value for arg in node.args)]
+            given = operands(node)
             returned = list(returned_values(node, file, self.flow))
             if returned:
                 are_all = all(self.is_total(value, home) for home, value in returned)
                 return are_all or are_totals(*given)
-            name = called_name(node).rpartition(".")[2]
+            name = called_name(node)
             is_product = name in ("mm", "matmul") and transposed(given[-2]) is not None
             return is_product or (name in OF_EACH | _KEEPS and are_totals(*given))
         if isinstance(node, cst.BinaryOperation):
@@ -107,7 +106,7 @@ class BatchTotals:
         if operand is None or not self.differs(operand, file) or self._is_of_sample(operand, file):
             return False
         is_over_samples = self._is_first(dims) if dims is not None else name not in _NEEDS_DIM
-        if dims is not None and isinstance(operand, cst.Call) and called_name(operand).rpartition(".")[2] == "stack":
+        if dims is not None and isinstance(operand, cst.Call) and called_name(operand) == "stack":
             return False  # over the elements of the list
         return is_over_samples and not self.is_total(operand, file)
 
@@ -132,8 +131,7 @@ class BatchTotals:
 
     def _is_first(self, dims: cst.BaseExpression) -> bool:
         """Return whether dimensions, as written, have that of samples among them."""
-        parts = [e.value for e in dims.elements] if isinstance(dims, (cst.Tuple, cst.List)) else [dims]
-        return any(number(part) == 0 for part in parts) or dotted(dims) == "None"
+        return any(number(part) == 0 for part in elements(dims)) or dotted(dims) == "None"
 
     def _is_of_sample(self, operand: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether something is of one sample, as an index or a loop over those of a batch gives it."""

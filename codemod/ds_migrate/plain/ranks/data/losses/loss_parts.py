@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -73,18 +73,14 @@ class _Finder:
         if not _takes_apart(line, name) or not isinstance(call, cst.Call):
             return
         yield from (start._replace(node=part) for part in (call.func, *(arg.value for arg in call.args)))
-        names = next(names for target in targets(line) if name.value in (names := names_in(target)))
-        for part in self._returned(call, start):
-            is_of_names = isinstance(part.node, cst.Tuple) and len(part.node.elements) == len(names)
-            elements = part.node.elements if isinstance(part.node, cst.Tuple) else ()
-            yield part._replace(node=elements[names.index(name.value)].value) if is_of_names else part
+        yield from self._returned(call, start, index_in(line, name.value))
 
-    def _returned(self, call: cst.Call, start: LossPart) -> Iterator[LossPart]:
-        """Yield what a call returns; a model that returns its loss is no other function than a criterion."""
+    def _returned(self, call: cst.Call, start: LossPart, index: int | None = None) -> Iterator[LossPart]:
+        """Yield what a call returns, or its item at an index; a model that returns its loss is one like a criterion."""
         is_model = bool(self._flow.values(call.func, start.file) & self._modules)
         for home, value in returned_values(call, start.file, self._flow):
             gives_outputs = is_model and not self._totals.is_total(value, home)
-            yield LossPart(home, value, start.is_in_model or gives_outputs)
+            yield LossPart(home, item_of(value, index), start.is_in_model or gives_outputs)
 
 
 def _values_of(line: cst.Assign | cst.AugAssign, name: cst.Name) -> Iterator[cst.CSTNode]:

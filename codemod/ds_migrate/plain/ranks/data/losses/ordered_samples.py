@@ -43,7 +43,7 @@ class _Finder:
 
     def orders(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call orders the samples of a batch by what differs by rank."""
-        name = called_name(call).rpartition(".")[2]
+        name = called_name(call)
         if name not in _ORDERS:
             return False
         is_method = isinstance(call.func, cst.Attribute) and (dotted(call.func.value) or "") not in _LIBRARIES
@@ -79,7 +79,7 @@ class _Finder:
         return isinstance(node, cst.UnaryOperation) and self._is_flat(node.expression, file, depth)
 
     def _is_flat_call(self, call: cst.Call, file: SourceFile, depth: int) -> bool:
-        name = called_name(call).rpartition(".")[2]
+        name = called_name(call)
         if name in _FLATTENS:
             dims = [number(arg.value) for arg in call.args]
             return dims == [-1] or (not dims and name != "view")

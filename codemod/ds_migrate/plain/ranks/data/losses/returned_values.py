@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.syntax.nodes import dotted, elements, targets
 from ds_migrate.syntax.source import SourceFile
 
 _OBJECTS = (Kind.INSTANCE, Kind.MODULE)
@@ -26,3 +27,16 @@ def returned_values(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tu
         if isinstance(function, cst.FunctionDef):
             lines = home.nodes(cst.Return, below=function)
             yield from ((home, line.value) for line in lines if line.value is not None)
+
+
+def index_in(line: cst.Assign | cst.AugAssign, name: str) -> int | None:
+    """Return the index that a name has in a tuple of names which a line sets."""
+    found = ([dotted(each) for each in elements(target)] for target in targets(line) if isinstance(target, cst.Tuple))
+    return next((names.index(name) for names in found if name in names), None)
+
+
+def item_of(value: cst.BaseExpression, index: int | None) -> cst.BaseExpression:
+    """Return the element of a tuple at an index; what is no tuple as a whole."""
+    if isinstance(value, cst.Tuple) and index is not None and index < len(value.elements):
+        return value.elements[index].value
+    return value

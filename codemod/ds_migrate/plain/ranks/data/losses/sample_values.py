@@ -9,9 +9,9 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import called_name, children, dotted, set_values, targets, walk
+from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 # Calls that give one number: of a batch, unless what they are given is of one sample.
@@ -98,10 +98,9 @@ class SampleValues:
 
     def _is_held_by_call(self, call: cst.Call, file: SourceFile, index: int | None = None) -> bool:
         """Return whether a call gives something for each sample; or whether the item at an index is that."""
-        name = called_name(call).rpartition(".")[2]
-        owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
-        given = [*owner, *(arg.value for arg in call.args)]
-        if name in _NUMBERS and not (name in ("float", "int") and owner):
+        name = called_name(call)
+        given = operands(call)
+        if name in _NUMBERS and not (name in ("float", "int") and isinstance(call.func, cst.Attribute)):
             return any(self._is_of_sample(part, file) for part in given)
         if self._totals.reduces(call, file):
             return False
@@ -136,19 +135,6 @@ class SampleValues:
         return isinstance(node, cst.Name) and any(
             not loaders_of(loop.iter, file, self._flow) and self.holds(loop.iter, file) for loop in loops_of(node, file)
         )
-
-
-def index_in(line: cst.Assign, name: str) -> int | None:
-    """Return the index that a name has in a tuple of names which a line sets."""
-    found = (names_in(target) for target in targets(line) if isinstance(target, cst.Tuple))
-    return next((names.index(name) for names in found if name in names), None)
-
-
-def item_of(value: cst.BaseExpression, index: int | None) -> cst.BaseExpression:
-    """Return the element of a tuple at an index; what is no tuple as a whole."""
-    if isinstance(value, cst.Tuple) and index is not None and index < len(value.elements):
-        return value.elements[index].value
-    return value
 
 
 def _summands(loss: cst.BaseExpression, file: SourceFile, flow: Flow) -> set[str]:

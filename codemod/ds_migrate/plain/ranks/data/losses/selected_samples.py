@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.sample_values import index_in
+from ds_migrate.plain.ranks.data.losses.returned_values import index_in
 from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 
@@ -25,7 +25,7 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
     if depth == 0:
         return False
     if isinstance(node, cst.Call):
-        name = called_name(node).rpartition(".")[2]
+        name = called_name(node)
         if name in _SELECTS:
             return totals.differs(node, file) and not _has_fixed_index(node, file)
         is_kept = name in _KEEPS and isinstance(node.func, cst.Attribute)
@@ -58,12 +58,12 @@ def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.B
 
 def _packs(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
     """Return whether an expression is a packed sequence."""
-    is_packed = isinstance(node, cst.Call) and called_name(node).rpartition(".")[2] == "pack_padded_sequence"
+    is_packed = isinstance(node, cst.Call) and called_name(node) == "pack_padded_sequence"
     return is_packed and totals.differs(node, file)
 
 
 def _has_fixed_index(call: cst.Call, file: SourceFile) -> bool:
-    is_index = called_name(call).rpartition(".")[2] == "index_select"
+    is_index = called_name(call) == "index_select"
     return is_index and any(_is_fixed(arg.value, file) for arg in call.args)
 
 
@@ -76,6 +76,6 @@ def _is_fixed(index: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) 
         return _is_fixed(index.value, file, depth)
     if not isinstance(index, cst.Call):
         return False
-    is_kept = called_name(index).rpartition(".")[2] in _KEEPS and isinstance(index.func, cst.Attribute)
-    is_made = called_name(index).rpartition(".")[2] in _INDICES
+    is_kept = called_name(index) in _KEEPS and isinstance(index.func, cst.Attribute)
+    is_made = called_name(index) in _INDICES
     return is_made or (is_kept and isinstance(index.func, cst.Attribute) and _is_fixed(index.func.value, file, depth))

@@ -14,7 +14,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.sample_sums import SampleSums
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, operands, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -80,8 +80,7 @@ class _SummedLosses:
         for home, value in returned_values(call, file, self._flow):
             yield from self.within(value, home, depth)
         if called_name(call) in _KEEPS:
-            owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
-            for part in (*owner, *(arg.value for arg in call.args)):
+            for part in operands(call):
                 yield from self.within(part, file, depth)
 
     def _initializer(self, value: Value) -> cst.FunctionDef | None:
