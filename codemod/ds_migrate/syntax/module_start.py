@@ -54,3 +54,8 @@ def _sets(call: cst.Call, bindings: Mapping[str, str], settings: Collection[str]
     library = name.partition(".")[0]
     is_setting = library in _SETTING or (library in sys.stdlib_module_names and library != "random")
     return is_setting or name.startswith(_SETTINGS)
+
+
+def asks_for_main(node: cst.CSTNode) -> bool:
+    """Return whether a node is an ``if`` by ``__name__``."""
+    return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}

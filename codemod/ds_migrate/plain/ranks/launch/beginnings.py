@@ -7,30 +7,31 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
-from ds_migrate.syntax.module_start import first_to_work
+from ds_migrate.syntax.module_start import asks_for_main, first_to_work
 from ds_migrate.syntax.nodes import docstring, walk
 from ds_migrate.syntax.source import SourceFile
-
-_RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.manual_seed")
 
 Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the file behind which ranks start
 
 
-def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> list[Beginning]:
+def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draws: EarlyDraws) -> list[Beginning]:
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
     Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: an engine
     that they make starts the one rank that they have.
+
+    Args:
+        draws: one of a module before its block of ``__main__`` has ranks start before that.
     """
     seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]] = [(site.file, site.function, site.statement)]
     found: list[Beginning] = []
     behind: list[Beginning] = []
     for file, function, reached in seen:
         if function is None:
-            first = _first_of_module(file, reached, is_call=reached is not site.statement)
+            first = _first_of_module(file, reached, reached is not site.statement and not draws.of(file))
             if first is not None:
                 found.append((file, first, None))
             continue
@@ -42,7 +43,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile]) -> l
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        maker = None if callers else _maker(function, file, facts.flow)
+        maker = None if callers else _maker(function, file, facts, draws)
         if maker is not None:
             seen.append((file, maker, maker))
         elif not callers:
@@ -77,7 +78,7 @@ def _is_of_subclass(call: cst.Call, file: SourceFile) -> bool:
     return is_init and function is not None and function.name.value == "__init__"
 
 
-def _maker(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.FunctionDef | None:
+def _maker(function: cst.FunctionDef, file: SourceFile, facts: LoopFacts, draws: EarlyDraws) -> cst.FunctionDef | None:
     """Return the ``__init__()`` of a method's class, which has run before any call of the method.
 
     None where it makes no loaders and draws nothing: objects of the class may never train.
@@ -91,20 +92,17 @@ def _maker(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.Funct
     inits = [m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__"]
     init = inits[-1] if inits else None  # the others are for @overload
     calls = file.nodes(cst.Call, below=init) if init is not None else ()
-    return init if any(_is_of_data(call, file, flow) for call in calls) else None
-
-
-def _is_of_data(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a call makes a loader, divides data or draws random numbers."""
-    names = (value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
-    is_random = any(name.startswith(_RANDOM) or name.endswith("random_split") for name in names)
-    return is_random or bool(of_kind(flow.values(call, file), Kind.LOADER))
+    has_loader = any(of_kind(facts.flow.values(call, file), Kind.LOADER) for call in calls)
+    return init if has_loader or (init is not None and draws.are_in(init)) else None
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:
     """Return the first statement that works, behind the imports with which the module begins.
 
     Where that is a call in the block of ``__main__``, or the block itself, the first statement of the block.
+
+    Args:
+        is_call: whether nothing before that block needs the ranks.
     """
     above = [reached, *file.ancestors(reached)]
     for outer in above if is_call else ():
@@ -156,8 +154,3 @@ def _is_preparation(statement: cst.CSTNode) -> bool:
             continue
         return False
     return True
-
-
-def asks_for_main(node: cst.CSTNode) -> bool:
-    """Return whether a node is an ``if`` by ``__name__``."""
-    return isinstance(node, cst.If) and "__name__" in {n.value for n in walk(node.test) if isinstance(n, cst.Name)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.spawning import started
-from ds_migrate.plain.ranks.launch.beginnings import asks_for_main, first_of_block
+from ds_migrate.plain.ranks.launch.beginnings import first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import last_statement
 from ds_migrate.syntax.source import SourceFile
 

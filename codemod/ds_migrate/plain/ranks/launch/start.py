@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import takewhile
 
 import libcst as cst
 
@@ -13,6 +14,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.launch.beginnings import beginnings
+from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -72,7 +74,9 @@ def start_ranks(
                 file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
         return notes
-    for file, statement, later in [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed)]:
+    draws = EarlyDraws(program, facts.flow, facts.callers)
+    starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
+    for file, statement, later in starts:
         if file.edits.once(statement, _START):
             quiet = quiet_logging(program, facts.flow, file, runtime)
             file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet]))
@@ -81,7 +85,18 @@ def start_ranks(
                 message = f"the ranks start behind what {later.path.name} does first, which other loops use as it is"
                 advice = "call init_distributed() where the program begins, before it draws random numbers"
                 notes.append(Note(Code.PLAIN_DISTRIBUTED, file, statement, message, advice))
-    return notes
+    return [*notes, *_early(draws, program, {id(statement) for _, statement, _ in starts})]
+
+
+def _early(draws: EarlyDraws, program: list[SourceFile], starts: Collection[int]) -> Iterator[Note]:
+    """Yield what modules draw before the ranks start."""
+    for module in program:
+        before = list(takewhile(lambda statement: id(statement) not in starts, module.module.body))
+        for statement, file, call in draws.of(module):
+            if any(other is statement for other in before):
+                drawn = f"{module.path.name} draws these random numbers while it is imported"
+                message = f"{drawn}, before ranks start: each rank has other ones"
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, "draw them in a function, or set a seed before")
 
 
 def _calls_of(names: tuple[str, ...], file: SourceFile, files: list[SourceFile], facts: LoopFacts) -> list[cst.Call]:

@@ -103,7 +103,7 @@ def _saves(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCal
 
 
 class _Finder:
-    """What the expressions of a program have of the samples that its training loops collect."""
+    """The samples that training loops collect, as the expressions of a program have them."""
 
     def __init__(self, plan: ProgramPlan, collections: Collections, values: RankValues) -> None:
         self._flow = plan.facts.flow

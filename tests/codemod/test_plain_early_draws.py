@@ -1,0 +1,76 @@
+"""Random numbers that a program draws before its ranks start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, convert, run
+
+MAIN = """
+
+def main():
+    loader = DataLoader(TensorDataset(xs, xs), batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+IMPORTS = "import random\nimport numpy as np\nfrom sklearn.model_selection import train_test_split\n"
+DRAWN = "data.py draws these random numbers while it is imported, before ranks start: each rank has other ones"
+
+
+def _start(tmp_path: Path, lines: str) -> str:
+    converted = convert(tmp_path, IMPORTS + HEADER + lines + MAIN)
+    return next(line for line in converted.splitlines() if line.strip() == "init_distributed()")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "xs = torch.randn(8, 4)\n",
+        "xs = torch.empty(8, 4).uniform_(-1, 1)\n",
+        "xs = torch.tensor(np.random.rand(8, 4))\n",
+        "xs = torch.tensor([random.random()] * 8)\n",
+        "torch.manual_seed(0)\nxs, _ = train_test_split(data)\n",
+        "def make():\n    return torch.randn(8, 4)\n\n\nxs = make()\n",
+        "for _ in range(2):\n    xs = torch.randn(8, 4)\n",
+    ],
+)
+def test_ranks_start_before_a_script_draws_random_numbers(lines: str, tmp_path: Path) -> None:
+    assert _start(tmp_path, lines) == "init_distributed()"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "torch.manual_seed(0)\nxs = torch.randn(8, 4)\n",
+        "def seed():\n    np.random.seed(1)\n\n\nseed()\nxs = torch.tensor(np.random.rand(8, 4))\n",
+        "xs, _ = train_test_split(data, random_state=0)\n",
+        "xs = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))\n",
+        "xs = torch.tensor(np.random.default_rng(0).normal(8, 4))\n",
+    ],
+)
+def test_ranks_start_in_the_block_of_main_behind_numbers_with_a_seed(lines: str, tmp_path: Path) -> None:
+    assert _start(tmp_path, lines) == "    init_distributed()"
+
+
+def test_numbers_that_an_imported_module_draws_are_for_review(tmp_path: Path) -> None:
+    result = run(
+        tmp_path, train="from data import xs\n" + HEADER + MAIN, data="import torch\n\nxs = torch.randn(8, 4)\n"
+    )
+    assert [f.message for _, f in result.findings(Severity.REVIEW)] == [DRAWN]
+
+
+def test_numbers_that_a_module_draws_behind_a_seed_of_the_script_are_no_review(tmp_path: Path) -> None:
+    script = "import torch\ntorch.manual_seed(0)\nfrom data import xs\n" + HEADER + MAIN
+    assert not list(
+        run(tmp_path, train=script, data="import torch\n\nxs = torch.randn(8, 4)\n").findings(Severity.REVIEW)
+    )
