@@ -22,7 +22,7 @@ _ANY: _Objects = frozenset({None})
 
 
 class Collections:
-    """What the training loops of a program collect.
+    """The samples that the training loops of a program collect, by the variables that keep them.
 
     Attributes:
         places: the loops and functions that collect in each variable.
