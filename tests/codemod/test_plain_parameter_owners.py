@@ -6,7 +6,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
 from plain_loops import GIVEN_TRAINER, HEADER, LOOP, blocked, body, convert, run
 
@@ -298,7 +297,7 @@ def test_layers_of_a_sequence_of_a_library_are_in_it(tmp_path: Path) -> None:
     assert "    model=model,\n" in after and '"stage": 0' in after
 
 
-def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_refused_where_it_is_bound(tmp_path: Path) -> None:
+def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_all_that_its_engine_knows(tmp_path: Path) -> None:
     making = """
         import torch
 
@@ -321,7 +320,9 @@ def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_refused_wher
         Trainer(layers[0], optimizer).fit(DataLoader(data, batch_size=4))
         """
     report = run(tmp_path, making=textwrap.dedent(making), training=body(GIVEN_TRAINER), train=body(main))
-    assert Code.PLAIN_ENGINE in [finding.code for _, finding in report.findings(Severity.BLOCKED)]
+    after = {file.path.stem: (file.after or b"").decode() for file in report.files}
+    assert "    model=EngineModule(optimizer),\n" in after["train"] and '"stage": 0' in after["train"]
+    assert "            F.mse_loss(self.model(x), y)" in after["training"].replace("self.engine.backward(", " ")
 
 
 def test_a_model_that_may_be_one_of_several_loaded_ones_is_named_as_all_of_them(tmp_path: Path) -> None:
@@ -411,11 +412,46 @@ def test_a_module_is_named_by_the_argument_of_the_call_at_the_site(made: str, mo
     assert f"model={module}," in after and "engine.step()\n" in after
 
 
-def test_a_module_that_the_function_replaces_has_no_name_at_the_site(tmp_path: Path) -> None:
+def test_a_module_that_the_function_replaces_is_found_by_the_optimizer(tmp_path: Path) -> None:
     text = ELSEWHERE.replace("net = net.module", "net = nn.Linear(4, 1)")
     text = text.replace("MADE", "trained = self._net\n            optimizer = self.made(trained, 0.1)")
-    ((code, message),) = blocked(tmp_path, body(text))
-    assert code == Code.PLAIN_ENGINE and "has no name where the optimizer is bound" in message
+    assert "model=EngineModule(optimizer)," in convert(tmp_path, body(text))
+
+
+MAKES_OWN = """
+    class Optimizer:
+        def __init__(self, params, name, lr):
+            if name == "sgd":
+                self.optimizer = torch.optim.SGD(params, lr=lr)
+            else:
+                self.optimizer = torch.optim.Adam(params, lr=lr)
+
+        def step(self):
+            self.optimizer.step()
+
+
+    def main(name):
+        model = WRAP(Net())
+        optimizer = Optimizer(model.parameters(), name, 0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    main("sgd")
+    """
+
+
+def test_a_wrapper_that_is_given_parameters_makes_the_engine_of_its_optimizer(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(MAKES_OWN.replace("WRAP", "")))
+    assert "            model=EngineModule(self.optimizer),\n" in after
+    assert "optimizer.engine.backward(F.mse_loss(model(x), y)" in after and "    self.engine.step()\n" in after
+
+
+def test_a_module_without_a_name_whose_buffers_are_broadcast_is_refused(tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, body(MAKES_OWN.replace("WRAP", "DDP")))
+    assert code == Code.PLAIN_ENGINE and message.endswith("and its buffers are those of rank 0")
 
 
 CONTROLLER = """
@@ -548,5 +584,5 @@ def test_a_list_of_modules_is_not_named_by_one_of_them(tmp_path: Path) -> None:
         loss.backward()
         optimizer.step()
     """
-    ((_, message),) = blocked(tmp_path, body(text))
-    assert message == "the module of the optimizer has no name where the optimizer is bound"
+    after = convert(tmp_path, body(text))
+    assert "    model=EngineModule(optimizer),\n" in after and "member(x)" in after

@@ -42,7 +42,7 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
     bound: set[object] = set()
     for engine in plan.engines:
         site, flow = engine.site, plan.facts.flow
-        if site not in plan.facts.sites or may_be_none(site):
+        if site not in plan.facts.sites or may_be_none(site) or not site.modules:
             continue  # the engine before it has moved the module, or no engine may
         for move in _moves(site, flow):
             variable = flow.variable(move.device, site.file) if move.device is not None else None

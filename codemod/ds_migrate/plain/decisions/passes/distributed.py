@@ -45,6 +45,15 @@ def decide_no_sync(plan: ProgramPlan) -> ProgramPlan:
         for file, node, text in unaveraged
         if plan.is_managed
     ]  # fmt: skip
+    refusals += [
+        Refusal(
+            Code.PLAIN_ENGINE, site.file, site.target,
+            "the module of the optimizer has no name where the optimizer is bound, and its buffers are those of rank 0",
+            "give the model a name there: make both in the same function, or return it beside the optimizer",
+        )
+        for site in plan.facts.all_sites
+        if not site.modules and broadcasts_buffers(site, plan.facts)
+    ]  # fmt: skip
     joins = [
         (file, node)
         for file in files.values()

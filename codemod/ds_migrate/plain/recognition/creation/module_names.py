@@ -18,7 +18,10 @@ from ds_migrate.syntax.source import SourceFile
 
 
 def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow) -> Owners | Refusal:
-    """Return the modules, and parts of modules, as they are called where the engine is made."""
+    """Return the modules, and parts of modules, as they are called where the engine is made.
+
+    The parameters of one module that has no name there are tensors of the optimizer.
+    """
     file, function = member.file, member.file.function(member.statement)
     is_here = maker_file is file and maker_file.function(member.maker[1]) is function
     found: dict[str, Values] = {}
@@ -39,10 +42,12 @@ def modules_at(owners: Owners, member: Bound, maker_file: SourceFile, flow: Flow
             found |= named
             continue
         name = visible_name(values, member.statement, file, flow) if not text.startswith("*") else None
+        if name is None and len(owners.values) == 1 and not owners.tensors:
+            return replace(owners, values={}, tensors={text: values}, parts={})  # which the optimizer leads to
         if name is None:
             return Refusal(
                 Code.PLAIN_ENGINE, file, member.target,
-                "the module of the optimizer has no name where the optimizer is bound",
+                "a module of the optimizer has no name where the optimizer is bound",
                 "give the model a name there: make both in the same function, or return it beside the optimizer",
             )  # fmt: skip
         found[name] = values
