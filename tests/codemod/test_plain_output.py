@@ -37,6 +37,64 @@ def test_neighbours_share_a_guard_and_loops_that_only_print_have_one(tmp_path: P
     assert f"if is_main_rank():\n{textwrap.indent(lines, '    ')}" in convert(tmp_path, HEADER + LOOP + lines)
 
 
+def test_the_heading_of_a_section_that_goes_on_behind_its_output_stays_outside_of_the_guard(tmp_path: Path) -> None:
+    lines = "print('a')\n\n# ---- b\nprint('b')\nb = step()\n"
+    expected = "    print('a')\n\n# ---- b\nif is_main_rank():\n    print('b')\nb = step()\n"
+    assert expected in convert(tmp_path, HEADER + LOOP + lines)
+
+
+def test_a_print_that_a_function_replaces_which_never_runs_is_guarded(tmp_path: Path) -> None:
+    helpers = """
+        import builtins
+
+
+        def setup_for_distributed(is_master):
+            builtin_print = builtins.print
+
+            def print(*args):
+                if is_master:
+                    builtin_print(*args)
+
+            builtins.print = print
+
+
+        def init_distributed_mode(args):
+            torch.cuda.set_device(args.gpu)
+            setup_for_distributed(args.rank == 0)
+
+
+        def show():
+            print('a')
+            print('b')
+    """
+    changed = after(tmp_path, helpers, "print('begun')\nshow()\n")
+    assert "torch.cuda.set_device(args.gpu)" in changed and f"def show():\n{GUARD}" in changed
+
+
+def test_what_a_path_or_a_variable_of_the_environment_is_stays_in_the_print(tmp_path: Path) -> None:
+    line = "print(os.getenv('HOME'), Path('a').absolute())\n"
+    assert f"if is_main_rank():\n    {line}" in convert(
+        tmp_path, f"{IMPORTS}from pathlib import Path\n" + HEADER + LOOP + line
+    )
+
+
+def test_a_dict_over_several_lines_that_all_ranks_compute_gets_no_parentheses(tmp_path: Path) -> None:
+    line = "torch.save({\n    'state': step(),\n}, 'state.pt')\n"
+    assert "output = {\n    'state': step(),\n}\n" in convert(tmp_path, HEADER + LOOP + line)
+
+
+def test_a_helper_whose_training_a_framework_runs_keeps_its_output(tmp_path: Path) -> None:
+    helpers = """
+        import pytorch_lightning as pl
+
+
+        def fit(net):
+            print('Lightning')
+            pl.Trainer(max_epochs=3).fit(net)
+    """
+    assert "is_main_rank" not in after(tmp_path, helpers, "if os.getenv('LIGHTNING'):\n    fit(model)\n")
+
+
 def test_the_text_of_an_error_is_made_where_it_is_printed(tmp_path: Path) -> None:
     lines = "try:\n    pass\nexcept ValueError as error:\n    print(traceback.format_exc())\n    print(error)\n"
     guarded = "    if is_main_rank():\n        print(traceback.format_exc())\n        print(error)\n"

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code
@@ -27,8 +28,9 @@ class RankDevices:
         is_distributed: whether the program starts ranks itself; it then computes their devices, and constants alone go.
     """
 
-    def __init__(self, flow: Flow, is_distributed: bool, converted: Converted) -> None:
-        self._flow = flow
+    def __init__(self, facts: LoopFacts, is_distributed: bool, converted: Converted) -> None:
+        self._facts = facts
+        self._flow = facts.flow
         self._is_distributed = is_distributed
         self._converted = converted
 
@@ -44,7 +46,7 @@ class RankDevices:
                         Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, whatever its number"
                     )
             for call in file.nodes(cst.Call):
-                if self._free_call(call, file):
+                if not is_idle(call, file, self._facts) and self._free_call(call, file):
                     self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
             notes += _hidden_devices(file)
         return notes

@@ -120,6 +120,9 @@ def _is_global(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], (cst.Global, cst.Nonlocal))
 
 
+_BRACKETED = (cst.Dict, cst.List, cst.Set, cst.DictComp, cst.ListComp, cst.SetComp)
+
+
 def guard_hoisted(
     file: SourceFile,
     line: cst.SimpleStatementLine,
@@ -149,7 +152,7 @@ def guard_hoisted(
             value = args[index].value
             if index in texts:
                 value = cst.Call(cst.Name("str"), [cst.Arg(value)])
-            if "\n" in cst.Module([]).code_for_node(value) and not value.lpar:
+            if "\n" in cst.Module([]).code_for_node(value) and not (value.lpar or isinstance(value, _BRACKETED)):
                 value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             above.append(cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(bound))], value)]))
             args[index] = args[index].with_changes(value=cst.Name(bound))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -46,7 +46,7 @@ class OutputGuards:
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
         self._files: list[SourceFile] = []
         self._replaces_print = any(
-            (dotted(target.target) or "").endswith(".print")
+            (dotted(target.target) or "").endswith(".print") and not is_idle(target, file, plan.facts)
             for file in self._flow.files.values() if b".print" in file.data
             for target in file.nodes(cst.AssignTarget)
         )  # fmt: skip
@@ -157,7 +157,8 @@ class OutputGuards:
                 if statement is not None and is_free and is_output(statement):
                     run.append(statement)
                     continue
-                self._guard(file, run)
+                for part in _parts(run, statement):
+                    self._guard(file, part)
                 run = []
                 if not is_free:
                     continue
@@ -273,3 +274,22 @@ class OutputGuards:
 
     def _is_print(self, call: cst.Call) -> bool:
         return dotted(call.func) == "print"
+
+
+def _parts(run: list[cst.BaseStatement], behind: cst.BaseStatement | None) -> list[list[cst.BaseStatement]]:
+    """Return statements that may share a guard, without those of a section that goes on behind them."""
+    begins = [number for number, one in enumerate(run) if number and _has_heading(one)]
+    is_of_section = behind is not None and all(line.comment is not None for line in _lines_above(behind))
+    return [run[: begins[-1]], run[begins[-1] :]] if begins and is_of_section else [run]
+
+
+def _has_heading(statement: cst.BaseStatement) -> bool:
+    """Return whether a comment stands above a statement, behind a blank line."""
+    lines = _lines_above(statement)
+    blank = next((number for number, line in enumerate(lines) if line.comment is None), len(lines))
+    return any(line.comment is not None for line in lines[blank:])
+
+
+def _lines_above(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    found = getattr(statement, "leading_lines", ())
+    return found if isinstance(found, Sequence) else ()

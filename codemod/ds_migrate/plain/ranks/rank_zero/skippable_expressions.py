@@ -30,7 +30,8 @@ _HARMLESS = frozenset(
      "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
      "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
      "format_tb", "format_stack", "exc_info", "DataFrame", "Series", "vstack", "hstack", "column_stack",
-     "joinpath", "with_suffix", "with_name", "ToPILImage", "resize"}
+     "joinpath", "with_suffix", "with_name", "ToPILImage", "resize", "getenv", "absolute", "as_posix", "relative_to",
+     "realpath", "getsize"}
 )  # fmt: skip
 _PURE = frozenset({"ToPILImage"})  # classes whose objects only compute when they are called
 # What goes through all elements of its arguments: an iterator among them would be used up.
