@@ -381,6 +381,11 @@ CONTRASTIVE = """
             "    alike = (rows - columns).abs().sum(2)",
             True,
         ),
+        (
+            "both = torch.stack([one, other]).transpose(0, 1)\n    alike = torch.matmul(both, both.transpose(1, 2))",
+            True,
+        ),
+        ("both = torch.stack([one, other], 1)\n    alike = torch.matmul(both, both.transpose(1, 2))", False),
         ("later = []\n    later.append(one.mm(other.t()))\n    alike = torch.stack(later)", True),
         ("alike = one * (torch.arange(4)[None, :] < y[:, None])", False),
         ("alike = Cosine()(one.unsqueeze(1), other.unsqueeze(0))", True),

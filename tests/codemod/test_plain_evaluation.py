@@ -389,6 +389,46 @@ def test_a_loader_that_trains_and_evaluates_is_for_review(
     assert found == [("DSM612", message)] * is_reviewed
 
 
+ATTRIBUTES = """
+    def make(mode):
+        return DataLoader(data, batch_size=4, shuffle=mode == "train")
+
+
+    class Solver:
+        def __init__(self):
+            self.train_loader = make("train")
+            self.test_loader = make("test")
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train(self):
+            for x, y in self.train_loader:
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+        def energies(self):
+            found = []
+            for x, y in EVALUATED:
+                found.append(((self.model(x) - y) ** 2).detach())
+            return torch.cat(found)
+
+
+    solver = Solver()
+    solver.train()
+    print(solver.energies().quantile(0.9))
+    """
+
+
+@pytest.mark.parametrize(("evaluated", "count"), [("self.train_loader", 1), ("self.test_loader", 0)])
+def test_a_loader_that_is_divided_by_its_name_and_evaluates_is_for_review(
+    evaluated: str, count: int, tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=body(ATTRIBUTES).replace("EVALUATED", evaluated))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ["this evaluates a rank's share alone: the loader trains too, and shard() divides it"] * count
+
+
 BESIDE_RANKS = """
     import torch.distributed as dist
 

@@ -29,12 +29,19 @@ def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[L
     try:
         for step in steps:
             for file, node in sources_of(step.file, step.node, facts, depth=3):
-                if _holds(maker, loaders_of(node, file, facts.flow), facts):
-                    for name in _names(node, file, step.node, maker, facts, _DEPTH):
-                        found[id(name.statement)] = name
+                for name in _names(node, file, step.node, maker, facts, _DEPTH):
+                    found[id(name.statement)] = name
     except _UnknownNameError:
         return []
     return list(found.values())
+
+
+def names_in_loop(loop: cst.For, file: SourceFile, maker: cst.Call, facts: LoopFacts) -> list[LoaderName]:
+    """Return the names that loaders of a call have where a loop runs over them; none where one cannot be followed."""
+    try:
+        return list(_names(loop.iter, file, loop, maker, facts, _DEPTH))
+    except _UnknownNameError:
+        return []
 
 
 def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.epochs.share_statistics import sums_up, uses
+from ds_migrate.plain.recognition.batches.loader_names import names_in_loop
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -15,17 +16,21 @@ from ds_migrate.syntax.nodes import walk
 from ds_migrate.syntax.source import SourceFile
 
 
-def evaluated_shares(makers: Collection[int], files: list[SourceFile], facts: LoopFacts) -> Iterator[Note]:
+def evaluated_shares(
+    makers: Collection[int], names: Collection[tuple[int, str]], files: list[SourceFile], facts: LoopFacts
+) -> Iterator[Note]:
     """Yield a note for each loop that sums up what a trained model gives for a share, and trains nothing.
 
     Args:
         makers: the calls whose loaders are divided, by identity.
+        names: those by which other loaders are divided, with the identity of the statement that sets each.
     """
     modules = frozenset(value for site in facts.sites for value in site.of)
-    training = training_nodes(facts) if makers else set()
-    for file in files if makers else ():
+    training = training_nodes(facts) if makers or names else set()
+    for file in files if makers or names else ():
         for loop in file.nodes(cst.For):
-            if not any(id(facts.flow.node(v)) in makers for v in loaders_of(loop.iter, file, facts.flow)):
+            loaders = [facts.flow.node(v) for v in loaders_of(loop.iter, file, facts.flow)]
+            if not any(id(maker) in makers or _has_name(loop, file, maker, names, facts) for maker in loaders):
                 continue
             if any(id(part) in training for part in walk(loop.body)) or not sums_up(loop, file):
                 continue
@@ -33,6 +38,14 @@ def evaluated_shares(makers: Collection[int], files: list[SourceFile], facts: Lo
                 message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
                 advice = "loop over a separate loader of all data here, or reduce the metrics over ranks"
                 yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
+
+
+def _has_name(
+    loop: cst.For, file: SourceFile, maker: cst.CSTNode, names: Collection[tuple[int, str]], facts: LoopFacts
+) -> bool:
+    """Return whether a loop has loaders of a call by one of these names."""
+    found = names_in_loop(loop, file, maker, facts) if names and isinstance(maker, cst.Call) else ()
+    return any((id(one.statement), one.text) in names for one in found)
 
 
 def training_nodes(facts: LoopFacts) -> set[int]:

@@ -36,8 +36,11 @@ _KEEPS = frozenset(
      "view", "reshape", "expand", "expand_as", "repeat", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_",
      "neg", "contiguous", "stack", "diagonal", "diag", "flatten", "pow_"}
 )  # fmt: skip
-# With the further arguments for which they transpose a matrix.
+# With the further arguments for which they transpose a matrix, or each of those that a tensor has.
 _TRANSPOSED = {"t": ((),), "transpose": (("0", "1"), ("1", "0")), "permute": (("1", "0"),)}
+_EACH_TRANSPOSED = {
+    "transpose": (("1", "2"), ("2", "1"), ("-1", "-2"), ("-2", "-1")), "permute": (("0", "2", "1"),)
+}  # fmt: skip
 
 
 class BatchTotals:
@@ -155,14 +158,14 @@ class BatchTotals:
         return any(loaders_of(part, file, self.flow) for part in parts)
 
 
-def transposed(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the matrix that an expression transposes; None where it does not."""
-    if isinstance(node, cst.Attribute) and node.attr.value == "T":
+def transposed(node: cst.BaseExpression, is_of_each: bool = False) -> cst.BaseExpression | None:
+    """Return the matrix that an expression transposes, or the tensor of matrices; None where it does not."""
+    if isinstance(node, cst.Attribute) and node.attr.value == ("mT" if is_of_each else "T"):
         return node.value
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     given = [arg.value for arg in node.args]
     if dotted(node.func.value) != "torch":
         given = [node.func.value, *given]
-    orders = _TRANSPOSED.get(node.func.attr.value, ())
+    orders = (_EACH_TRANSPOSED if is_of_each else _TRANSPOSED).get(node.func.attr.value, ())
     return given[0] if given and tuple(map(code, given[1:])) in orders else None

@@ -32,9 +32,10 @@ def compared_samples(parts: Iterable[LossPart], flow: Flow, values: RankValues) 
     """Yield a note for each function where what a loss is made of compares all samples of a batch with all others."""
     pairs = _Pairs(flow, values)
     seen = set[int]()
-    for file, part, _ in parts:
+    for file, part, is_in_model in parts:
         function = id(file.function(part) or file.module)
-        if function not in seen and pairs.are_compared(part, file):
+        is_found = pairs.are_compared(part, file) or (not is_in_model and pairs.are_compared_by_step(part, file))
+        if function not in seen and is_found:
             seen.add(function)
             message = "the loss compares the samples of a batch with each other: each rank has those of its share alone"
             advice = "gather those of all ranks for it, as torch.distributed.nn.functional.all_gather() does"
@@ -73,6 +74,22 @@ class _Pairs:
                 for owner, other in zip(owners, reversed(sides), strict=True)
             )
         return is_of_pairs and len(sides) == 2 and all(self._is_of_samples(side, file) for side in sides)
+
+    def are_compared_by_step(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node multiplies, at each time step, a matrix of samples with a transposed one.
+
+        The samples are the second dimension: ``z = z.transpose(0, 1)`` and ``torch.matmul(z, z.transpose(1, 2))``.
+        """
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+            right = node.right
+        elif isinstance(node, cst.Call) and node.args and called_name(node).rpartition(".")[2] in _PRODUCTS | {"bmm"}:
+            right = node.args[-1].value
+        else:
+            return False
+        turned = transposed(right, is_of_each=True)
+        if not isinstance(turned, cst.Name) or not self._is_of_samples(turned, file):
+            return False
+        return any(map(_is_transposed, self._flow.scopes(file).assigned(turned)))
 
     def _is_of_samples(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression differs by rank, and has no numbers in order, as a mask for padding has."""
