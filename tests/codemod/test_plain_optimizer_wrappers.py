@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from ds_migrate.findings import Severity
 from plain_loops import HEADER, blocked, body, convert, run
 
 WRAPPER = """
@@ -176,3 +178,86 @@ def test_a_call_that_returns_one_of_several_optimizers_is_refused_once(tmp_path:
     parts = [body(part).removeprefix(HEADER) for part in (WRAPPER, build)]
     found = blocked(tmp_path, HEADER + "".join(parts) + loop[loop.index("for x") :])
     assert len(found) == len(set(found))
+
+
+GIVEN_PARAMETERS = """
+    import math
+
+
+    class Optim:
+        def __init__(self, params, lr):
+            self.params = list(params)
+            self.lr = lr
+            self.renew()
+
+        def renew(self):
+            self.optimizer = torch.optim.SGD(self.params, lr=self.lr)
+
+        def step(self):
+            CLIP
+            self.optimizer.step()
+
+
+    def main():
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        WRAP
+        optim = Optim(model.parameters(), 0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            model.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optim.step()
+
+
+    main()
+    """
+BY_HAND = """norm = 0
+        for param in self.params:
+            norm += math.pow(param.grad.data.norm(), 2)
+        shrinkage = 1.0 / math.sqrt(norm)
+        for param in self.params:
+            if shrinkage < 1:
+                param.grad.data.mul_(shrinkage)"""
+
+
+@pytest.mark.parametrize("clip", ["nn.utils.clip_grad_norm_(self.params, 1.0)", BY_HAND])
+def test_a_class_that_is_given_parameters_clips_averages_and_steps_their_engine(clip: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(GIVEN_PARAMETERS).replace("CLIP", clip).replace("    WRAP\n", ""))
+    assert "            model=EngineModule(self.optimizer),\n" in after
+    reads = "for param in self.params:" if clip is BY_HAND else clip
+    assert f"        self.engine.allreduce_gradients()\n        {reads}\n" in after
+    assert "        self.engine.step()\n" in after and "        optim.engine.backward(" in after
+
+
+def test_buffers_of_a_model_whose_parameters_a_class_is_given_are_not_left_to_each_rank(tmp_path: Path) -> None:
+    text = body(GIVEN_PARAMETERS).replace("CLIP", "pass")
+    wrap = "torch.distributed.init_process_group('gloo')\n    model = nn.parallel.DistributedDataParallel(model)"
+    report = run(tmp_path, train=text.replace("WRAP", wrap))
+    message = (
+        "the module of the optimizer has no name where the optimizer is bound, and its buffers are those of rank 0"
+    )
+    assert any(finding.message.startswith(message) for _, finding in report.findings(Severity.BLOCKED))
+
+
+CLIPS_IN_WRAPPER = """
+    class Optim:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(self):
+            nn.utils.clip_grad_norm_(self.model.parameters(), 2.0)
+            self.optimizer.step()
+
+
+    model = Net()
+    optim = Optim(model)
+    for x, y in DataLoader(data, batch_size=4):
+        model.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optim.step()
+    """
+
+
+def test_a_clipping_in_the_step_of_a_wrapper_moves_to_the_config(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(CLIPS_IN_WRAPPER))
+    assert '"gradient_clipping": 2.0' in after and "clip_grad_norm_" not in after

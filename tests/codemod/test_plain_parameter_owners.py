@@ -325,6 +325,36 @@ def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_all_that_its
     assert "            F.mse_loss(self.model(x), y)" in after["training"].replace("self.engine.backward(", " ")
 
 
+def test_a_name_that_was_a_parser_of_arguments_leaves_the_model_of_the_object_that_it_holds(tmp_path: Path) -> None:
+    text = """
+        import argparse
+
+
+        class Parser:
+            pass
+
+
+        def load():
+            return Parser(), data
+
+
+        def train(parser, loader):
+            optimizer = torch.optim.SGD(parser.model.parameters(), lr=0.1)
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(parser.model(x), y).backward()
+                optimizer.step()
+
+
+        parser = argparse.ArgumentParser()
+        args = parser.parse_args()
+        parser, rows = load()
+        parser.model = Net()
+        train(parser, DataLoader(rows, batch_size=4))
+        """
+    assert "        model=parser.model,\n" in convert(tmp_path, body(text))
+
+
 def test_a_model_that_may_be_one_of_several_loaded_ones_is_named_as_all_of_them(tmp_path: Path) -> None:
     helpers = """
         class Ensemble(nn.ModuleList):

@@ -126,7 +126,7 @@ class RankConditions:
             if functions:
                 return functions == callees and all(map(self._returns_shared, functions))
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in PURE_ON_TENSORS:
-                receiver = [] if name is not None and name.startswith("torch.") else [node.func.value]
+                receiver = [] if self._is_of_library(node.func, file) else [node.func.value]
                 given = [arg.value for arg in node.args if arg.keyword is None or arg.keyword.value not in PLACES]
                 return all(self.is_shared(part, file) for part in (*receiver, *given))
             if (
@@ -146,6 +146,13 @@ class RankConditions:
         if isinstance(node, cst.Attribute):
             return self._is_shared_attribute(node, file)
         return False
+
+    def _is_of_library(self, func: cst.Attribute, file: SourceFile) -> bool:
+        """Return whether a call is of a function of torch, math or NumPy, rather than of a tensor's method."""
+        return (dotted(func) or "").startswith("torch.") or any(
+            value.kind is Kind.EXTERNAL and value.name.startswith(("torch.", "math.", "numpy."))
+            for value in self._flow.values(func, file)
+        )
 
     def _is_shared_name(self, node: cst.Name, file: SourceFile) -> bool:
         name, scope = node.value, self._flow.scopes(file).owner(node.value, node)

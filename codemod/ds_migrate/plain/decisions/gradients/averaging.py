@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Values
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
-from ds_migrate.plain.decisions.passes.backward_passes import step_places
+from ds_migrate.plain.decisions.passes.backward_passes import is_beside, places_beside, step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Site, Step
 from ds_migrate.syntax.nodes import code, dotted, indices_of, parameters, walk, without_index
@@ -61,8 +61,7 @@ def find_behind_backward(read: Place, plan: ProgramPlan) -> list[Averaging]:
 
 def is_behind(read: Place, backward: Place) -> bool:
     """Return whether a place is behind a backward pass in its function."""
-    is_beside = read.file is backward.file and read.function is backward.function
-    return is_beside and read.position > backward.position
+    return is_beside(read, backward) and read.position > backward.position
 
 
 def distinct(averagings: Sequence[Averaging], plan: ProgramPlan) -> list[Averaging]:
@@ -89,7 +88,7 @@ def _covers(one: Averaging, other: Averaging, plan: ProgramPlan) -> bool:
 def in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
     """Return a place that is in a function with a step, or else the calls in such functions that lead to it."""
     functions = {(id(p.file), id(p.function)): p for site in plan.facts.sites for p, _ in step_places(site, plan)}
-    if (id(place.file), id(place.function)) in functions:
+    if (id(place.file), id(place.function)) in functions or any(is_beside(step, place) for step, _ in plan.steps):
         return [place]
     if place.function is None:
         return []
@@ -116,8 +115,8 @@ def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[A
     """Return where the engines of the next step behind a place in its function average; nothing where none follows."""
     after = [
         (position, step, site)
-        for site in plan.facts.sites for position, step in step_places(site, plan)
-        if position.file is place.file and position.function is place.function and position.position > place.position
+        for site in plan.facts.sites for position, step in places_beside(place, site, plan)
+        if position.position > place.position
     ]  # fmt: skip
     own = [each for each in after if modules & each[2].of]
     if not after or not modules <= frozenset(value for each in own for value in each[2].of):

@@ -12,7 +12,7 @@ from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find
 from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradients.given_together import are_given_together
 from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
-from ds_migrate.plain.decisions.passes.backward_passes import step_places
+from ds_migrate.plain.decisions.passes.backward_passes import places_beside, step_places
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
@@ -26,9 +26,9 @@ def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
     moved: dict[Site, tuple[Clip, str]] = {}
     removed: list[Clip] = []
     left: list[Clip] = []
-    places = [place for site in plan.facts.sites for place in step_places(site, plan)]
     for clip in plan.facts.operations.clips:
-        after = [(place, step) for place, step in places if place.file is clip.file and _is_behind(place, clip)]
+        places = [place for site in plan.facts.sites for place in places_beside(clip, site, plan)]
+        after = [(place, step) for place, step in places if place.position > clip.position]
         norms = _norms(plan, clip, *min(after, key=lambda pair: pair[0].position)) if after else {}
         if norms and all(site not in moved or moved[site][1] == norm for site, norm in norms.items()):
             moved |= {site: (clip, norm) for site, norm in norms.items()}
@@ -69,10 +69,6 @@ def _modules(plan: ProgramPlan, clip: Clip) -> Values:
 def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging]:
     """Return where the engine averages what a function clips behind a backward pass, for steps elsewhere."""
     return find_behind_backward(clip, plan) if len(plan.facts.sites) == 1 else []
-
-
-def _is_behind(place: Place, clip: Clip) -> bool:
-    return place.function is clip.function and place.position > clip.position
 
 
 def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site, str]:

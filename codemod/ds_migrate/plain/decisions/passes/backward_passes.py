@@ -238,3 +238,15 @@ def step_places(site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
         }
         found += [(place, step) for place in around.values()] or [(step, step)]
     return found
+
+
+def is_beside(one: Place, other: Place) -> bool:
+    """Return whether two places are in the same function."""
+    return one.file is other.file and one.function is other.function
+
+
+def places_beside(place: Place, site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
+    """Return where the optimizer of an engine steps in the function of a place, as in the ``step()`` of a wrapper."""
+    own: list[tuple[Place, Step]] = [(step, step) for step, _ in plan.steps if step.optimizers & site.optimizers]
+    beside = [pair for pair in (*step_places(site, plan), *own) if is_beside(pair[0], place)]
+    return list({id(at.node): (at, step) for at, step in beside}.values())

@@ -36,6 +36,12 @@ def passed_on(name: cst.Name, file: SourceFile, flow: Flow) -> list[Passed]:
     return [passed for items in unpacked for passed in items] if all(unpacked) else []
 
 
+def is_parameter(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a name is a parameter of the function around it."""
+    scope = flow.scopes(file).owner(name.value, name)
+    return isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope))
+
+
 def _returned(call: cst.BaseExpression, index: int, count: int, file: SourceFile, flow: Flow) -> Iterator[Passed]:
     """Yield the items that functions of the program return at one place of a tuple."""
     callees = flow.values(call.func, file) if isinstance(call, cst.Call) else NOTHING

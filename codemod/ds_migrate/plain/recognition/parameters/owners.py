@@ -26,7 +26,8 @@ _NAMESPACES = frozenset({"types", "argparse", "easydict", "addict", "munch", "bo
 class Owners:
     """Modules by the text of their expressions. ``is_partial``: the optimizer may hold a part of their parameters.
 
-    ``tensors`` are in no module. ``passed`` are those of both that another function names, as it passes them on.
+    ``tensors`` are in no module, or all in modules that have no name there. ``passed`` are those of both that another
+    function names, as it passes them on.
     """
 
     values: dict[str, Values] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Owners:
     collected: list[cst.CSTNode] = field(default_factory=list)  # what names hold: one may be made of itself
     parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
     has_wholes: bool = False
+    has_unnamed: bool = False
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
     only_calls: Sequence[Call] = ()  # of the functions around it that are called at one place, the innermost first
     around: Sequence[cst.CSTNode] = ()  # what the optimizer is made in, the innermost first
@@ -74,8 +76,9 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
         and not keeps_parts(module, file, flow)
         and (of_kind(values, Kind.PART) or (not values and _is_layer(module, file, flow)))
     ):
-        if _is_namespace(module.value, file, flow):
-            values = part = values - of_kind(values, Kind.PART)
+        attributes = _of_namespaces(values, module.value, file, flow)
+        if attributes and attributes == of_kind(values, Kind.PART):
+            values = part = values - attributes
             break
         owners.is_partial = True
         module = module.value
@@ -118,10 +121,17 @@ def passed_for(
     return None
 
 
-def _is_namespace(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether attributes of a node are no parts of a module: those of ``types.SimpleNamespace`` and the like."""
+def _of_namespaces(values: Values, node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Values:
+    """Return the attributes of a node that are no parts of a module: those of ``types.SimpleNamespace`` and the like.
+
+    The node may also hold an object of a class, as ``parser`` that was an ``ArgumentParser`` before.
+    """
     held = flow.values(node, file)
-    return bool(held) and all(value.name.partition(".")[0] in _NAMESPACES for value in held)
+    namespaces = {value for value in held if value.name.partition(".")[0] in _NAMESPACES}
+    if held and held == namespaces:
+        return of_kind(values, Kind.PART)
+    keys = {value.key for value in namespaces}
+    return frozenset(value for value in of_kind(values, Kind.PART) if value.key in keys)
 
 
 def _is_layer(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:

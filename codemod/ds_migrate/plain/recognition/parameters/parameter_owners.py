@@ -10,7 +10,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_parameter, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES, listed_modules, may_be_module
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
@@ -67,6 +68,8 @@ def owners_of(
         _collect(node, file, flow, owners, _DEPTH)
     if not owners.values and not owners.tensors:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    if owners.values and owners.has_unnamed:
+        raise UnknownOwnerError("some are of modules that have no name there")
     owners.is_partial |= owners.filters.is_partial
     return owners
 
@@ -245,6 +248,10 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         _collect(passed[1], passed[0], flow, owners, depth)
         owners.passed |= {*owners.values, *owners.tensors} - known
         return
+    given = passed_on(node, file, flow) if isinstance(node, cst.Name) and is_parameter(node, file, flow) else []
+    if given:
+        _of_calls(expression_text(node), given, flow, owners, depth)
+        return
     sources = list(sources_of_name(node, file, flow))
     if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
         owners.is_partial = True  # a parameter of it
@@ -258,6 +265,16 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         if not any(source is known for known in owners.collected):
             owners.collected.append(source)
             _collect(source, file, flow, owners, depth)
+
+
+def _of_calls(name: str, given: Sequence[Passed], flow: Flow, owners: Owners, depth: int) -> None:
+    """Collect the parameters that several calls give, or that a class is given, where their modules have no name."""
+    others = Owners()
+    for file, source in given:
+        _collect(source, file, flow, others, depth)
+    owners.tensors[name] = frozenset[Value]().union(*others.values.values(), *others.tensors.values())
+    owners.is_partial = True
+    owners.has_unnamed |= bool(others.values) or others.has_unnamed
 
 
 def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owners) -> bool:

@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.batches.passed_objects import passed_on
 from ds_migrate.syntax.nodes import dotted, indices_of, last_name, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
@@ -123,16 +124,22 @@ class WeightWrites:
             node = node.value
         return isinstance(node, cst.Attribute) and node.attr.value == "grad" and self.is_weight(node.value, file)
 
-    def _has_parameters(self, over: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a loop runs over parameters of modules, or of the groups of an optimizer."""
-        lines = self._flow.scopes(file).nodes(over, cst.Assign) if isinstance(over, cst.Name) else ()
-        parts = [over, *(line.value for line in lines if dotted(over) in [dotted(t) for t in targets(line)])]
-        return any(
-            (isinstance(n, cst.Attribute) and n.attr.value in _PARAMETERS)
-            or (isinstance(n, cst.SimpleString) and n.evaluated_value == "params")
-            for part in parts
-            for n in walk(part)
-        )
+    def _has_parameters(self, over: cst.BaseExpression, file: SourceFile, depth: int = 4) -> bool:
+        """Return whether a loop runs over parameters of modules, or of the groups of an optimizer.
+
+        A list of them may be an attribute, or what calls give for a parameter: ``self.params = list(params)``.
+        """
+        for node in walk(over):
+            if isinstance(node, cst.Attribute) and node.attr.value in _PARAMETERS:
+                return True
+            if isinstance(node, cst.SimpleString) and node.evaluated_value == "params":
+                return True
+        listed = without_list(over)
+        if depth == 0 or not isinstance(listed, (cst.Name, cst.Attribute)):
+            return False
+        made = [(file, value) for value in self._flow.scopes(file).assigned(listed)]
+        given = passed_on(listed, file, self._flow) if isinstance(listed, cst.Name) else []
+        return any(self._has_parameters(value, at, depth - 1) for at, value in (*made, *given))
 
     def _is_state(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the state of an optimizer, or a part of it."""
@@ -143,6 +150,12 @@ class WeightWrites:
 
     def _values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         return self._flow.values(node, file)
+
+
+def without_list(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return what ``list()`` or ``tuple()`` is made of; other expressions as they are."""
+    is_list = isinstance(node, cst.Call) and dotted(node.func) in ("list", "tuple") and len(node.args) == 1
+    return node.args[0].value if isinstance(node, cst.Call) and is_list else node
 
 
 def _made_anew(node: cst.Assign | cst.AugAssign, file: SourceFile) -> Iterator[Write]:
