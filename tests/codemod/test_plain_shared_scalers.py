@@ -197,3 +197,26 @@ def test_a_backward_that_no_step_is_known_to_use_stays_unscaled_beside_a_scaler(
     after = convert(tmp_path, HEADER + PROFILED)
     assert "    net(x).sum().backward()\n" in after and "use_scaler(engine, scaler)\n" in after
     assert "    optimizer.zero_grad()\n" in after and '"zero_optimization": {"stage": 0}' in after
+
+
+SET_SCALE = """
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.cuda.amp.GradScaler(init_scale=1.0)
+for batch, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+    with torch.cuda.amp.autocast():
+        loss = F.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    if batch % 100 == 0 and scaler.get_scale() < 8.0:
+        scaler.update(scaler.get_scale() * 2.0)
+"""
+
+
+def test_a_call_that_sets_the_scale_stays(tmp_path: Path) -> None:
+    """As in the recipes of icefall."""
+    after = convert(tmp_path, HEADER + SET_SCALE)
+    assert "    engine.step()\n" in after and "scaler.update()" not in after
+    assert "        scaler.update(scaler.get_scale() * 2.0)\n" in after

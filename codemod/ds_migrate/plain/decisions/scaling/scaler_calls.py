@@ -52,6 +52,8 @@ def calls_of_engine(
     kept: list[Place] = []
     for file, call, name in _calls(own, flow):
         place = Place(file, call)
+        if name == "update" and call.args:
+            continue  # it sets the scale, which the engine reads at the next step
         if name == "update":
             updates.append(place)
         elif name == "unscale_":
