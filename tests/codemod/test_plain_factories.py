@@ -299,3 +299,11 @@ def test_an_object_makes_an_optimizer_each_time_that_it_is_called(tmp_path: Path
     after = convert(tmp_path, body(MAKERS) + loop + other)
     assert after.count("    model=model,\n    optimizer=optimizer,\n") == 1
     assert after.count("    model=other,\n    optimizer=second,\n") == 1
+
+
+def test_a_function_of_a_library_is_given_the_model_of_a_library(tmp_path: Path) -> None:
+    """As in the encoder's training of Coqui TTS."""
+    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "get_optimizer(config.name, config.lr, model)")
+    loop = loop.replace("model = Net()", "model = setup(config)\ncount = sum(p.numel() for p in model.parameters())")
+    report = run(tmp_path, train=f"{HEADER}from recipes import config, get_optimizer, setup\n{loop}")
+    assert "    model=model,\n    optimizer=optimizer,\n" in (report.files[0].after or b"").decode()

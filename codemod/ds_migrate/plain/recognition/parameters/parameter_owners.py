@@ -64,8 +64,17 @@ def owners_of(
         owners.is_partial = True
     else:
         given_nodes = [given.value]
-    for node in given_nodes:
-        _collect(node, file, flow, owners, _DEPTH)
+    try:
+        for node in given_nodes:
+            _collect(node, file, flow, owners, _DEPTH)
+    except UnknownOwnerError:  # of a library's get_optimizer(name, model), where a library made the model, too
+        others = [arg.value for arg in made.args if arg is not given and not arg.star]
+        modules = [node for node in others if may_be_module(flow.values(node, file), flow)]
+        if not modules:
+            raise
+        owners.is_partial = True
+        for node in modules:
+            add_module(node, file, flow, owners)
     if not owners.values and not owners.tensors:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
     if owners.values and owners.has_unnamed:
