@@ -1071,3 +1071,23 @@ if total > best:
     after = converted(tmp_path, setup="best = 1.0", after=lower)
     assert "if rank_0_decides(total > best):" in after
     assert "if rate > 1e-6:" in after and 'group["lr"] = rate\n' in after
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "is_decided"),
+    [
+        ("measure(total)", "limit", False),
+        ("measure(total)", "found", True),
+        ("(total, 3)", "limit", False),
+        ("(total, 3)", "found", True),
+        ("measure(3) if total > 2 else measure(4)", "limit", True),
+        ("spread(total)", "limit", True),
+    ],
+)
+def test_only_the_item_of_a_tuple_that_differs_is_decided(
+    given: str, name: str, is_decided: bool, tmp_path: Path
+) -> None:
+    """As in 3D-ResNets, whose optimizer, and all that it was given to, differed with the loader beside it."""
+    functions = "def measure(x):\n    return x, 3\ndef spread(x):\n    return (*[x], 3)"
+    after = converted(tmp_path, setup=functions, after=f"found, limit = {given}\nif {name} > 2: break")
+    assert (f"if rank_0_decides({name} > 2): break" in after) is is_decided

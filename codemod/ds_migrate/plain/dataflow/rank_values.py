@@ -11,6 +11,7 @@ from functools import partial
 import libcst as cst
 
 from ds_migrate.plain.dataflow.body_names import BodyNames
+from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
@@ -139,12 +140,16 @@ class RankValues:
         callees = self._flow.values(call.func, file)
         if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
             return True
-        own = [key for c in callees for key in self._function(c.kind, c.key, c.of)]
+        own = self._functions_of(call, file)
         if own:
             return any(self._are_known((key, "return")) for key in own)
         if any(c.kind is Kind.CLASS for c in callees):
             return False
         return any(self.differs(part, file) for part in (call.func, *(arg.value for arg in call.args)))
+
+    def _functions_of(self, call: cst.Call, file: SourceFile) -> list[int]:
+        """Return the functions of the program that a call may run."""
+        return [key for c in self._flow.values(call.func, file) for key in self._function(c.kind, c.key, c.of)]
 
     def _function(self, kind: Kind, key: int, of: int) -> Iterator[int]:
         """Yield the function of the program that runs when a value is called."""
@@ -177,10 +182,31 @@ class RankValues:
 
     def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
-        given = self.differs(node.value, file) or self._depends(node, file)
+        depends = self._depends(node, file)
+        given = depends or self.differs(node.value, file)
         for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
+            parts = self._differing_items(target, node.value, file) if given and not depends else None
             if given or any(self.differs(index, file) for index in indices_of(target)):  # counts[label] += 1
-                yield from self._set(target, node, file)
+                for part in [target] if parts is None else parts:
+                    yield from self._set(part, node, file)
+
+    def _differing_items(
+        self, target: cst.BaseExpression, value: cst.BaseExpression, file: SourceFile
+    ) -> list[cst.BaseExpression] | None:
+        """Return the targets that get what differs of a tuple, or of one that functions return; None where unknown."""
+        if not isinstance(target, cst.Tuple):
+            return None
+        names = [element.value for element in target.elements]
+        if is_plain_tuple(value, len(names)):
+            given = [element.value for element in value.elements]
+            return [name for name, item in zip(names, given, strict=True) if self.differs(item, file)]
+        functions = self._functions_of(value, file) if isinstance(value, cst.Call) else []
+        if not functions or not all(returns_tuples(key, len(names), self._flow) for key in functions):
+            return None
+        return [
+            name for index, name in enumerate(names)
+            if self._are_known(*((key, f"return[{index}]") for key in functions))
+        ]  # fmt: skip
 
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         if self.differs(call.args[2].value, file) or self._depends(call, file):
@@ -192,8 +218,13 @@ class RankValues:
 
     def _returned(self, node: cst.Return, function: cst.FunctionDef, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
-        if self.differs(node.value, file) or self._depends(node, file):
-            yield id(function), "return"
+        depends = self._depends(node, file)
+        if not (depends or self.differs(node.value, file)):
+            return
+        yield id(function), "return"
+        for index, element in enumerate(node.value.elements if isinstance(node.value, cst.Tuple) else ()):
+            if depends or self.differs(element.value, file):
+                yield id(function), f"return[{index}]"
 
     def _passed(
         self, call: cst.Call, passed: Sequence[tuple[Variable, cst.BaseExpression]], file: SourceFile
