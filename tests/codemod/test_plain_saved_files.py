@@ -329,6 +329,26 @@ def test_a_module_that_is_asked_for_its_wrapper_needs_no_check(
     assert bool(found) is is_reviewed
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_reviewed"),
+    [
+        ("type(net) in (nn.parallel.DataParallel, nn.parallel.DistributedDataParallel)", False),
+        ("isinstance(net, DDP)", False),
+        ("len(data) > 1", True),
+    ],
+)
+def test_a_module_whose_wrapper_a_function_asks_for_needs_no_check(
+    asked: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    """As ``de_parallel()`` of YOLOv5."""
+    text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
+    bare = f"def is_parallel(net):\n    return {asked}\n\n\ndef bare(net):\n"
+    bare += "    return net.module if is_parallel(net) else net\n\n\n"
+    report = run(tmp_path, train=HEADER + bare + text + "torch.save(bare(model).state_dict(), 'a')\n")
+    found = [f for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_CHECKPOINT]
+    assert bool(found) is is_reviewed
+
+
 def test_a_wrapper_under_a_condition_is_for_a_person_to_check(tmp_path: Path) -> None:
     text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
     report = run(tmp_path, train=HEADER + text + "torch.save(model.state_dict(), 'a')\n")

@@ -52,7 +52,7 @@ class WrappedValues:
         """Return whether an expression is a module in its wrapper, where it stands."""
         if depth == 0:
             return Wrapped.SOMETIMES
-        if is_found_bare(node, file) or self._is_unwrapped(node, file):
+        if is_found_bare(node, file, self._flow) or self._is_unwrapped(node, file):
             return Wrapped.NEVER
         if isinstance(node, cst.Call):
             if self._flow.is_call_of(node, file, WRAPPERS):

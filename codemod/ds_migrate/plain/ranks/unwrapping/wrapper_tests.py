@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, last_statement, walk
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import dotted, last_statement, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
@@ -39,17 +41,38 @@ def is_found_of_class(node: cst.Attribute, file: SourceFile) -> bool:
     )
 
 
-def is_found_bare(node: cst.BaseExpression, file: SourceFile) -> bool:
+def is_found_bare(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node is on the path on which it has been found to be in no wrapper."""
     for test, is_met in _tests(node, file):
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             test, is_met = test.expression, not is_met
-        if not is_met and _wants_wrapper(test, node, file):
+        if not is_met and (_wants_wrapper(test, node, file) or _calls_for_wrapper(test, node, file, flow)):
             return True
     return False
 
 
+def _calls_for_wrapper(test: cst.BaseExpression, module: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a test is a call of a function that returns whether its one argument is in a wrapper."""
+    if not isinstance(test, cst.Call) or len(test.args) != 1 or not test.args[0].value.deep_equals(module):
+        return False
+    functions = of_kind(flow.values(test.func, file), Kind.FUNCTION)
+    return bool(functions) and all(_returns_test(flow.node(value), flow.file(value)) for value in functions)
+
+
+def _returns_test(function: cst.CSTNode, file: SourceFile) -> bool:
+    lines = list(file.nodes(cst.Return, below=function))
+    if not isinstance(function, cst.FunctionDef) or len(lines) != 1 or len(parameters(function)) != 1:
+        return False
+    value = lines[0].value
+    return value is not None and _wants_wrapper(value, parameters(function)[0].name, file)
+
+
 def _wants_wrapper(test: cst.BaseExpression, module: cst.BaseExpression, file: SourceFile) -> bool:
+    if isinstance(test, cst.Comparison) and isinstance(test.left, cst.Call) and len(test.comparisons) == 1:
+        (target,) = test.comparisons
+        is_type = dotted(test.left.func) == "type" and test.left.args[0].value.deep_equals(module)
+        is_same = isinstance(target.operator, (cst.In, cst.Is, cst.Equal))
+        return is_type and is_same and any("Parallel" in name for name in _classes(target.comparator, file))
     if not isinstance(test, cst.Call) or len(test.args) != 2 or not test.args[0].value.deep_equals(module):
         return False
     wanted = test.args[1].value
