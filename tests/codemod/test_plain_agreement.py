@@ -53,6 +53,15 @@ def test_a_condition_on_a_share_that_ends_training_is_rank_0s(tmp_path: Path, af
     assert expected in converted(tmp_path, setup, after=after)
 
 
+@pytest.mark.parametrize("share", ["enumerate({})", "enumerate(tqdm({}))", "zip(range(9), {})"])
+def test_batches_of_a_loader_that_no_name_holds_are_of_a_share(tmp_path: Path, share: str) -> None:
+    loop = f"for step, (x, y) in {share.format('DataLoader(data, batch_size=4)')}:"
+    text = EPOCHS.replace("for step, (x, y) in enumerate(loader):", loop)
+    stop = "if x.sum() > 9:\n            break"
+    after = convert(tmp_path, HEADER + text.format(setup="from tqdm import tqdm", before=stop, after="pass"))
+    assert "if rank_0_decides(x.sum() > 9):" in after
+
+
 @pytest.mark.parametrize(
     ("check", "number"), [("math.isnan", "loss.item()"), ("torch.isfinite", "loss"), ("np.isinf", "float(loss)")]
 )

@@ -137,6 +137,8 @@ class RankValues:
             return False
         if (name := _named_attribute(call, "getattr")) is not None and self._are_known((0, f".{name}")):
             return True
+        if self._is_share(call, file):
+            return True
         callees = self._flow.values(call.func, file)
         if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import libcst as cst
 
@@ -20,11 +21,16 @@ _UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update
 def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Iterator[Note]:
     """Yield a note for each function that writes to buffers what differs by rank, as a codebook's averages.
 
-    Queues are left: what is written to an index is one of many samples.
+    Queues are left: what is written to an index is one of many samples. Where a batch names the index, the samples are
+    those of the data, and each rank keeps those of its share.
     """
     registered = set(_registered(flow))
     owners = {name for _, name in registered}
     for file in files:
+        for line, name in _kept_samples(file, values):
+            message = f"each rank keeps its own {name}, of the samples of its share of the data"
+            advice = "have each rank write those of all, which torch.distributed.all_gather_object() gives it"
+            yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
         for call in file.nodes(cst.Call):
             if flow.is_call_of(call, file, _UPDATES) and call.args and values.differs(call.args[0].value, file):
                 message = "each rank makes the statistics of BatchNorm of its share of the data"
@@ -64,7 +70,7 @@ def _variable(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow) -> Var
 
 
 def _writes(file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, list[cst.BaseExpression]]]:
-    """Yield writes to attributes of ``self`` as a whole, with the names of these and what is written."""
+    """Yield writes to attributes of ``self``, whole or at a number, with the names of these and what is written."""
     for call in file.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_"):
             name = _own_attribute(call.func.value)
@@ -72,9 +78,25 @@ def _writes(file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, list[cst.BaseE
                 yield call, name, [arg.value for arg in call.args]
     for node in file.nodes(cst.Assign, cst.AugAssign):
         for target in targets(node):
-            name = _own_attribute(target)
+            name = _own_attribute(target.value if _is_numbered(target) else target)
             if name is not None:
                 yield node, name, [node.value]
+
+
+def _is_numbered(node: cst.CSTNode) -> TypeGuard[cst.Subscript]:
+    """Return whether an expression is an item whose index is a number: ``params[2]``."""
+    index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+    return isinstance(index, cst.Index) and isinstance(index.value, cst.Integer)
+
+
+def _kept_samples(file: SourceFile, values: RankValues) -> Iterator[tuple[cst.Assign, str]]:
+    """Yield the lines that write what a batch gives to those items of an attribute that the batch names."""
+    for node in file.nodes(cst.Assign):
+        for target in targets(node):
+            if isinstance(target, cst.Subscript) and values.differs(node.value, file):
+                name = _own_attribute(target.value)
+                if name is not None and any(values.differs(part.slice, file) for part in target.slice):
+                    yield node, name
 
 
 def _own_attribute(node: cst.CSTNode) -> str | None:

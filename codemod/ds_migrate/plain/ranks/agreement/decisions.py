@@ -23,6 +23,7 @@ from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
 from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
@@ -129,6 +130,8 @@ def agree(
     for note in (*share_statistics(plan, files, values, common), *compared_samples(parts, flow, values)):
         review(note)
     for note in (*batch_statistics(parts, totals), *ordered_samples(parts, totals, plan.facts.callers)):
+        review(note)
+    for note in chosen_data(shares, flow, values):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))

@@ -1,0 +1,104 @@
+"""What plain loops choose or keep of their data by what the model gives: each rank has others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, run
+
+CHOSEN = (
+    "this data is chosen by what differs by rank, as outputs and losses do: each rank would have another selection, "
+    "and divide it by rank 0's indices"
+)
+CLEAN = """\
+from torch.utils.data import Dataset, Subset, SubsetRandomSampler
+
+
+class Clean(Dataset):
+    def __init__(self, data, mask):
+        self.data, self.index = data, [i for i in range(len(data)) if mask[i]]
+
+    def __len__(self):
+        return len(self.index)
+
+    def __getitem__(self, i):
+        return self.data[self.index[i]]
+
+
+def make_loader(data):
+    return DataLoader(data, batch_size=4)
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+every = torch.zeros(8, 4)
+"""
+ROUNDS = """\
+kept = list(range(8))
+for cycle in range(3):
+    loader = {loader}
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    {chosen}
+"""
+BY_OUTPUT = "kept = model(every).argmax(1).tolist()"
+
+
+def _reviews(tmp_path: Path, text: str) -> list[str]:
+    return [f.message for _, f in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        "DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(kept))",
+        "DataLoader(Subset(data, kept), 4, shuffle=True)",
+        "DataLoader(Clean(data, kept), batch_size=4)",
+        "make_loader(Clean(data, mask=kept))",
+    ],
+)
+def test_data_that_outputs_of_the_model_choose_are_for_review(loader: str, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen=BY_OUTPUT)) == [CHOSEN]
+    assert not _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen="kept = kept[1:]"))
+
+
+MEMORY = """\
+class Targets(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept, self.first = torch.zeros(8, 4), 0
+        self.register_buffer("scale", torch.zeros(2))
+
+    def forward(self, index, out, step):
+        {line}
+        return ((out - self.kept[index]) ** 2).mean()
+
+
+targets = Targets()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step, (x, index) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
+    optimizer.zero_grad()
+    targets(index, model(x), step).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            "self.kept[index] = 0.9 * self.kept[index] + 0.1 * out.detach()",
+            "each rank keeps its own kept, of the samples of its share of the data",
+        ),
+        ("self.scale[1] = out.mean()", "each rank makes its own scale of its share of the data"),
+        ("self.kept[step] = out.detach()[0]", None),
+        ("self.kept[index] = 0.0", None),
+    ],
+)
+def test_items_that_a_loss_keeps_of_samples_are_for_review(line: str, found: str | None, tmp_path: Path) -> None:
+    assert _reviews(tmp_path, MEMORY.format(line=line)) == ([] if found is None else [found])
