@@ -176,3 +176,43 @@ def test_an_optimizer_that_is_replaced_needs_the_runtime(tmp_path: Path) -> None
     assert code == "DSM601" and message.startswith("the optimizer is replaced, or gets further groups, and DeepSpeed")
     after = convert(tmp_path, text, Options(plain=True, optimizer_in_config=True))
     assert after.count("    optimizer=optimizer,\n") == 2
+
+
+TWO = """
+def train(loader, model, opt, {other}):
+    {made}
+    for x, y in loader:
+        opt.zero_grad()
+        {name}.zero_grad()
+        loss = F.mse_loss(head(model(x)), y)
+        loss.backward()
+        opt.step()
+        {name}.step()
+
+
+def main():
+    model, head = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    head_optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    train(DataLoader(data, batch_size=4), model, optimizer, {given})
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "made", "name", "given", "engines"),
+    [
+        ("head", "own = torch.optim.SGD(head.parameters(), lr=0.2)", "own", "head", ["ds_engine", "engine"]),
+        ("optimizer", "pass", "optimizer", "head_optimizer", ["engine", "ds_engine"]),
+    ],
+)
+def test_engines_that_a_function_makes_and_is_given_have_other_names(
+    other: str, made: str, name: str, given: str, engines: list[str], tmp_path: Path
+) -> None:
+    text = TWO.format(other=other, made=made, name=name, given=given)
+    if given == "head":
+        text = text.replace("    head_optimizer = torch.optim.SGD(head.parameters(), lr=0.1)\n", "")
+    after = convert(tmp_path, body(text))
+    assert [line.strip() for line in after.splitlines() if ".step()" in line] == [f"{one}.step()" for one in engines]

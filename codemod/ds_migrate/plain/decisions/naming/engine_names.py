@@ -220,7 +220,7 @@ class EngineNames:
 
     def _pass(self, function: cst.FunctionDef, parameter: str, variable: Variable, file: SourceFile) -> str:
         """Let a function take the engine in the place of an optimizer, and its callers give it."""
-        name = free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
+        name = self._free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
         self.at_variable[variable] = name
         idle = idle_functions(self._flow)
         known = self._callers.of(function)
@@ -242,6 +242,14 @@ class EngineNames:
             is_optional |= given in self.passed and self.passed[given].is_optional
         self.passed[variable] = replace(self.passed[variable], is_optional=is_optional)
         return name
+
+    def _free_in(self, function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
+        """Return a free name for an engine that a function is given, beside those that it makes, reads or is given."""
+        names: list[cst.Name] = file.nodes(cst.Name, below=function)
+        read = {self._flow.variable(name, file) for name in names}
+        others = {passed.name for passed in self.passed.values() if passed.function is function}
+        others |= {name for one, name in self.at_site.items() if one.function is function or one.variable in read}
+        return free_in(function, wish, file, others)
 
     def _alias(self, node: cst.Name, file: SourceFile) -> str:
         assigned = [
@@ -265,7 +273,7 @@ class EngineNames:
         )
         if variable is None or found is None:
             raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
-        name = self.at_variable[variable] = free_in(found.function, named_like(node.value), file)
+        name = self.at_variable[variable] = self._free_in(found.function, named_like(node.value), file)
         self.passed[variable] = Passed(file, found.function, node.value, name, found.name)
         for caller, element in found.given:
             self.arguments[id(element)] = (caller, element, self._find(element.value, caller))

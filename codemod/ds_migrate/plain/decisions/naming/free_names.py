@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 
 import libcst as cst
@@ -13,9 +13,9 @@ from ds_migrate.syntax.source import SourceFile
 _WORD = re.compile(r"optimi[sz]er|optim|opt", re.IGNORECASE)
 
 
-def free_in(function: cst.FunctionDef, wish: str, file: SourceFile) -> str:
-    """Return the wish, or what is like it, as a name that nothing in the function has."""
-    taken = {node.value for node in file.nodes(cst.Name, below=function)}
+def free_in(function: cst.FunctionDef, wish: str, file: SourceFile, others: Collection[str] = ()) -> str:
+    """Return the wish, or what is like it, as a name that nothing in the function has, and none of these others."""
+    taken = {node.value for node in file.nodes(cst.Name, below=function)}.union(others)
     return next(name for name in numbered(wish) if name not in taken)
 
 
