@@ -102,3 +102,18 @@ for step, (x, index) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
 )
 def test_items_that_a_loss_keeps_of_samples_are_for_review(line: str, found: str | None, tmp_path: Path) -> None:
     assert _reviews(tmp_path, MEMORY.format(line=line)) == ([] if found is None else [found])
+
+
+@pytest.mark.parametrize("home", ["torch.quantization", "torch.ao.quantization"])
+def test_ranges_of_quantization_that_training_observes_are_for_review(home: str, tmp_path: Path) -> None:
+    text = f"""\
+from {home} import prepare_qat
+model = Net()
+prepare_qat(model, inplace=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    assert _reviews(tmp_path, text) == ["each rank makes the ranges of quantization of its share of the data"]

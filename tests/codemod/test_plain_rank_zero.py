@@ -333,3 +333,30 @@ def test_the_comments_of_a_tracker_s_arguments_stand_once(tmp_path: Path) -> Non
     after = convert(tmp_path, f"import wandb\n{HEADER}{start}{LOOP}")
     assert all(after.count(comment) == 1 for comment in ("# where", "# ours", "# what"))
     assert '    config={},\n    mode=None if is_main_rank() else "disabled",\n)\n' in after
+
+
+@pytest.mark.parametrize("removed", ['os.remove("best.pt")', 'Path("best.pt").unlink()'])
+def test_a_file_that_all_ranks_load_is_removed_behind_all_of_them(removed: str, tmp_path: Path) -> None:
+    name = 'Path("best.pt")' if "Path" in removed else '"best.pt"'
+    load = f"model.load_state_dict(torch.load({name}))\n"
+    text = (
+        f"import os\nfrom pathlib import Path\n{HEADER}{LOOP}torch.save(model.state_dict(), {name})\n{load}{removed}\n"
+    )
+    after = convert(tmp_path, text)
+    assert f"wait_for_all_ranks()\n{load}wait_for_all_ranks()\nif is_main_rank():\n    {removed}\n" in after
+
+
+def test_the_size_of_a_file_that_rank_0_alone_has_is_printed_by_it_alone(tmp_path: Path) -> None:
+    text = """\
+import os
+
+
+def print_size(model):
+    torch.save(model.state_dict(), "temp.p")
+    print("MB", os.path.getsize("temp.p") / 1e6)
+    os.remove("temp.p")
+
+
+"""
+    after = convert(tmp_path, f"{HEADER}{text}{LOOP}print_size(model)\n")
+    assert "def print_size(model):\n    if not is_main_rank():\n        return\n    torch.save(" in after

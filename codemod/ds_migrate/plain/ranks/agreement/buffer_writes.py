@@ -15,6 +15,11 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets
 from ds_migrate.syntax.source import SourceFile
 
+_OBSERVED = tuple(
+    f"torch.{home}.{name}"
+    for home in ("quantization", "ao.quantization")
+    for name in ("prepare_qat", "quantize_fx.prepare_qat_fx")
+)
 _UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update")
 
 
@@ -27,6 +32,10 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
     registered = set(_registered(flow))
     owners = {name for _, name in registered}
     for file in files:
+        for call in file.nodes(cst.Call):
+            if flow.is_call_of(call, file, _OBSERVED):
+                message = "each rank makes the ranges of quantization of its share of the data"
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give match_torch() broadcast_buffers=True")
         for line, name in _kept_samples(file, values):
             message = f"each rank keeps its own {name}, of the samples of its share of the data"
             advice = "have each rank write those of all, which torch.distributed.all_gather_object() gives it"

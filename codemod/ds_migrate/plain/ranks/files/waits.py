@@ -13,9 +13,10 @@ from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.looks import first_look
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import called_name, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_REMOVES = ("os.remove", "os.unlink", "shutil.rmtree")
 _OF_MODULES = ("eval", "train", "parameters", "state_dict")
 
 
@@ -60,7 +61,21 @@ def wait_for_saves(
                 file.before(place, runtime.wait(file))
                 converted(Code.PLAIN_RANK_ZERO, file, call, "ranks wait until rank 0 has saved what they load")
             waits.add(id(place))
+            if _is_removed_later(call, file):
+                file.after(file.statement(call), runtime.wait(file))
     return notes
+
+
+def _is_removed_later(load: cst.Call, file: SourceFile) -> bool:
+    """Return whether the function that loads a file removes it behind this, as rank 0 does while others may load."""
+    loaded = code(load.args[0].value) if load.args else None
+    for call in file.nodes(cst.Call, below=file.function(load) or file.module):
+        of_path = call.func.value if isinstance(call.func, cst.Attribute) and not call.args else None
+        removed = call.args[0].value if dotted(call.func) in _REMOVES and call.args else None
+        path = of_path if of_path is not None and called_name(call).endswith("unlink") else removed
+        if path is not None and code(path) == loaded and file.position(load) < file.position(call):
+            return True
+    return False
 
 
 def gives_weights(call: cst.Call, file: SourceFile) -> bool:
