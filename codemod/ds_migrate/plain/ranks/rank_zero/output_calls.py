@@ -12,15 +12,16 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
+from ds_migrate.plain.ranks.files.temporary_files import TemporaryFiles
 from ds_migrate.plain.ranks.rank_zero.loggers import BARS
 from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
-from ds_migrate.syntax.nodes import argument, dotted, walk
+from ds_migrate.syntax.nodes import argument, dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
 _PRINTERS = ("print", *sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp")
 # What is written in memory is read again by the rank that writes it.
-_BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO", "tempfile.SpooledTemporaryFile")
+_BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO")
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
@@ -46,6 +47,10 @@ _SAVING_METHODS = frozenset(
 )  # fmt: skip
 _OF_PATHS = frozenset({"touch", "unlink"})
 _MOVES = frozenset({"rename", "replace", "rmdir"})
+# Those that write to their second argument.
+_MOVING = frozenset(
+    {"rename", "renames", "replace", "move", "copy", "copy2", "copyfile", "copytree", "symlink", "link"}
+)
 # Those whose path comes behind what they write.
 _PATH_SECOND = (
     "torchvision.utils.save_image", "joblib.dump", "torch.jit.save", "nibabel.save", "SimpleITK.WriteImage",
@@ -72,6 +77,7 @@ class OutputCalls:
         self._plan = plan
         self._flow = plan.facts.flow
         self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
+        self._temporary = TemporaryFiles(plan.facts.flow, plan.facts.callers)
         self.skippable = SkippableExpressions(self._flow, {id(state.call) for state in plan.state_calls})
 
     def is_print(self, call: cst.Call, file: SourceFile) -> bool:
@@ -91,7 +97,7 @@ class OutputCalls:
         is_of_path = owner is not None and (
             self._is_made(owner, ("pathlib.",), file) or self._paths.is_joined(owner, file)
         )
-        return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._fills_buffer(call, file)
+        return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._is_of_rank(call, file)
 
     def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call writes a file that the program makes beside its training."""
@@ -101,7 +107,7 @@ class OutputCalls:
         is_saved = (((is_method and call.args) or is_touched) and not known) or (
             self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_object(call, file)
         )
-        return bool(is_saved) and not self._fills_buffer(call, file)
+        return bool(is_saved) and not self._is_of_rank(call, file)
 
     def _saves_object(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves what a library makes: ``image.save(path)`` of an image of PIL."""
@@ -113,9 +119,12 @@ class OutputCalls:
         func = call.func
         return isinstance(func, cst.Attribute) and func.attr.value == method and self._is_made(func.value, makers, file)
 
-    def _fills_buffer(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call writes to a buffer in memory."""
-        return any(self._is_made(arg.value, _BUFFERS, file) for arg in call.args)
+    def _is_of_rank(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call writes to a buffer in memory, or writes or removes a temporary file of the rank."""
+        is_moved = last_name(call.func) in _MOVING and len(call.args) > 1
+        places = [call.func.value] if isinstance(call.func, cst.Attribute) else []
+        places += [arg.value for arg in (call.args[1:] if is_moved else call.args)]
+        return any(self._is_made(p, _BUFFERS, file) or self._temporary.is_one(p, file) for p in places)
 
     def _is_made(
         self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile, depth: int = _DEPTH

@@ -1,0 +1,52 @@
+"""Temporary files of which each rank has another one, which it writes, reads and removes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.syntax.nodes import called_name, targets
+from ds_migrate.syntax.source import SourceFile
+
+_MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
+_KEEPS = frozenset({"str", "fspath", "Path"})
+_DEPTH = 4
+
+
+class TemporaryFiles:
+    """The temporary files of a program, and the names that it has for them."""
+
+    def __init__(self, flow: Flow, callers: Callers) -> None:
+        self._flow = flow
+        self._callers = callers
+        self._is_used = any(b"tempfile" in file.data for file in flow.files.values())
+
+    def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether an expression is such a file, or its path."""
+        if not self._is_used or depth == 0:
+            return False
+        if isinstance(node, cst.Attribute):
+            return node.attr.value == "name" and self.is_one(node.value, file, depth - 1)
+        if isinstance(node, cst.Call):
+            is_kept = called_name(node).rpartition(".")[2] in _KEEPS and len(node.args) == 1
+            return self._flow.is_call_of(node, file, _MAKERS) or (
+                is_kept and self.is_one(node.args[0].value, file, depth - 1)
+            )
+        return isinstance(node, cst.Name) and any(
+            self.is_one(value, home, depth - 1) for value, home in self._values(node, file)
+        )
+
+    def _values(self, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield what a name is set to, by ``with`` or with others in a line too, and what calls give for it."""
+        scopes = self._flow.scopes(file)
+        bound = [(node.value, targets(node)) for node in file.nodes(cst.Assign)]
+        bound += [(item.item, [item.asname.name]) for item in file.nodes(cst.WithItem) if item.asname is not None]
+        for value, names in bound:
+            is_bound = any(name.value in names_in(target) for target in names)
+            if is_bound and scopes.variable(name.value, value) == scopes.variable(name.value, name):
+                yield value, file
+        yield from self._callers.given(name, file)

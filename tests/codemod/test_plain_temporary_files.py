@@ -1,0 +1,40 @@
+"""Temporary files: each rank has another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, LOOP, convert
+
+IMPORTS = "import json\nimport os\nimport shutil\nimport tempfile\nfrom pathlib import Path\n"
+
+
+def _after(tmp_path: Path, text: str) -> str:
+    converted = convert(tmp_path, IMPORTS + HEADER + LOOP + text)
+    return converted.rpartition("engine.step()\n")[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tmp = tempfile.NamedTemporaryFile()\ntorch.save(model.state_dict(), tmp.name)\n",
+        "with tempfile.NamedTemporaryFile(delete=False) as f:\n    torch.save(1, f)\nos.remove(f.name)\n",
+        "fd, name = tempfile.mkstemp()\ntorch.save(model.state_dict(), name)\nPath(name).unlink()\n",
+        "fd, name = tempfile.mkstemp()\nwith open(name, 'w') as f:\n    json.dump([1], f)\nos.unlink(name)\n",
+        "def save(to):\n    torch.save(model.state_dict(), to)\n\n\nsave(tempfile.NamedTemporaryFile().name)\n",
+    ],
+)
+def test_each_rank_writes_and_removes_the_temporary_file_that_it_has(text: str, tmp_path: Path) -> None:
+    assert _after(tmp_path, text) == text
+
+
+def test_rank_0_alone_moves_its_temporary_file_to_where_the_program_keeps_it(tmp_path: Path) -> None:
+    text = "fd, name = tempfile.mkstemp()\ntorch.save(model.state_dict(), name)\nMOVE\n"
+    moved = _after(tmp_path, text.replace("MOVE", "os.replace(name, 'model.pt')"))
+    assert moved == text.replace("MOVE", "if is_main_rank():\n    os.replace(name, 'model.pt')")
+
+
+def test_the_state_of_an_optimizer_in_a_temporary_file_is_whole_on_each_rank(tmp_path: Path) -> None:
+    text = "tmp = tempfile.NamedTemporaryFile()\ntorch.save(optimizer.state_dict(), tmp.name)\n"
+    assert _after(tmp_path, text) == text.replace("optimizer.state_dict()", "optimizer_state(optimizer)")
