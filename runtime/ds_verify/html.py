@@ -36,7 +36,8 @@ h3 { font-size: 14px; font-weight: 600; margin: 0 0 6px; overflow-wrap: anywhere
 .soft, .none { color: var(--quiet); }
 .verdict { margin: 18px 0; padding: 14px 18px; border-left: 5px solid; background: var(--box); font-weight: 600;
   overflow-wrap: anywhere; }
-.verdict.same { border-color: var(--done); } .verdict.different { border-color: var(--error); }
+.verdict.same { border-color: var(--done); } .verdict.partial { border-color: var(--review); }
+.verdict.different { border-color: var(--error); }
 .same-text { color: var(--done); } .different-text { color: var(--error); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; min-width: 60%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; color: var(--quiet); } th, td { padding: 4px 16px 4px 0;
@@ -66,7 +67,7 @@ pre span { display: block; min-height: 1.45em; } pre.log { white-space: pre-wrap
 
 def render(found: Verification) -> str:
     """Return the whole page."""
-    state = "same" if found.same else "different"
+    state = "different" if not found.same else "partial" if found.unseen else "same"
     title = f"ds-verify: {found.selection.trial}"
     body = [
         f"<main><h1>{escape(title)}</h1>",

@@ -28,7 +28,7 @@ from ds_verify.plain.file_isolation import module_outside, open_folders
 from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.printed_lines import printed_lines, printed_otherwise
 from ds_verify.plain.reference import RankGroup, average_gradients
-from ds_verify.plain.runs import PlainJob, _append, _share_files, saved_by_several
+from ds_verify.plain.runs import PlainJob, ScriptRuns, _append, _share_files, saved_by_several
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
@@ -537,6 +537,20 @@ def test_a_printed_mean_that_is_another_one_is_noted(capsys: pytest.CaptureFixtu
 )
 def test_the_argument_of_the_launcher_is_no_other_text(before: str, after: str) -> None:
     assert not printed_otherwise([before], [before], [after])
+
+
+def test_a_printed_sum_over_ranks_in_place_of_their_mean_is_noted() -> None:
+    """Text of several ranks was not compared where the original has them too."""
+    runs = ScriptRuns.__new__(ScriptRuns)
+    runs.notes = []
+    for is_distributed in (False, True):
+        before, after = (
+            TrainingRun("run", figures={"steps": 1, "is_distributed": is_distributed, "printed": [line]})
+            for line in ("accuracy 0.250", "accuracy 0.500")
+        )
+        runs._note_printed(2, before, before, after)
+    (note,) = runs.notes
+    assert note == "the conversion prints otherwise with 2 ranks: 'accuracy 0.250' became 'accuracy 0.500'"
 
 
 def test_of_a_long_line_what_differs_is_shown() -> None:

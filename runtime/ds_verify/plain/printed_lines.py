@@ -1,4 +1,4 @@
-"""Lines that a script prints or logs, on one rank: printing another mean is no difference, but noted."""
+"""Lines that a script prints or logs on its first rank: printing another mean is no difference, but noted."""
 
 from __future__ import annotations
 

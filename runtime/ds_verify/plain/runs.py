@@ -21,6 +21,7 @@ from ds_verify.plain.sides import copy_for_run
 from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
 from ds_verify.tolerance import FLOORS, magnitude
+from ds_verify.verdict import ranks_named
 from ds_verify.working_copies import Sides, mentions_cuda
 
 _VARIES = 1e-3
@@ -126,7 +127,7 @@ class ScriptRuns:
         if ranks == 1:
             self.alone = first.figures
         self._note(first, ranks)
-        self._note_printed(first, control, converted)
+        self._note_printed(ranks, first, control, converted)
         return Round(ranks, first, control, converted, self.settings)
 
     def _saved_twice(self, original: PlainJob, converted: PlainJob) -> str:
@@ -223,7 +224,7 @@ class ScriptRuns:
         if not figures:
             return
         if figures["steps"] < self.settings.steps:
-            self._add(f"the script ends after {figures['steps']} steps of an optimizer")
+            self._add(f"with {ranks_named(ranks)} the script ends after {figures['steps']} steps of an optimizer")
         if self.resume_arguments and original.failure is None:
             self._note_resume(figures)
         if ranks == 1 or figures["is_distributed"]:
@@ -238,11 +239,13 @@ class ScriptRuns:
         for site in figures["unshared_loaders"]:
             self._add(f"{site}: ranks cannot share this loader: on several, each one read all of it")
 
-    def _note_printed(self, *runs: TrainingRun) -> None:
+    def _note_printed(self, ranks: int, *runs: TrainingRun) -> None:
         figures = [run.figures for run in runs]
         is_alike = all(figures) and len({each["steps"] for each in figures}) == 1
-        if is_alike and (found := printed_otherwise(*(each["printed"] for each in figures))):
-            self._add(f"the conversion prints otherwise on one rank: {found}")
+        if not is_alike or (ranks > 1 and not figures[0]["is_distributed"]):  # which prints means over no ranks
+            return
+        if found := printed_otherwise(*(each["printed"] for each in figures)):
+            self._add(f"the conversion prints otherwise with {ranks_named(ranks)}: {found}")
 
     def _note_resume(self, figures: dict[str, Any]) -> None:
         if not figures.get("resumed"):

@@ -83,7 +83,7 @@ class _Run:
     """The run of one rank. It ends the process itself, with all that the script has started in it.
 
     job: what to run. files: the folder of records with the run's name. log: what the rank writes to its output.
-    has_ended: whether the script came to its end. printed: lines, on one rank.
+    has_ended: whether the script came to its end. printed: lines, of the first rank.
     """
 
     job: dict[str, Any]
@@ -184,7 +184,7 @@ class _Run:
             mock.patch.object(torch, "save", save_in_copy),
             self.loaded.watched(),
             self.loaders.watched(),
-            printed_lines(self.printed, home) if WORLD_SIZE == 1 else contextlib.nullcontext(),
+            printed_lines(self.printed, home) if RANK == 0 else contextlib.nullcontext(),
             observer.modules.watched(),
             observer.watching(has_engines=job["side"] != "original"),
             schedules_by_mean(observer.group, lambda: self._is_reference),
