@@ -616,3 +616,33 @@ def test_a_list_of_modules_is_not_named_by_one_of_them(tmp_path: Path) -> None:
     """
     after = convert(tmp_path, body(text))
     assert "    model=EngineModule(optimizer),\n" in after and "member(x)" in after
+
+
+CONFIGURED = """
+    def prepare(cfg):
+        optimizer = torch.optim.SGD(cfg.model.parameters(), lr=cfg.lr)
+        return cfg, optimizer
+
+
+    def fit(cfg, loader):
+        cfg, optimizer = prepare(cfg)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(cfg.model(x), y).backward()
+            optimizer.step()
+
+
+    def main(model):
+        cfg = DotMap()
+        cfg.model = model
+        cfg.lr = 0.1
+        fit(cfg, DataLoader(data, batch_size=4))
+
+
+    main(Net())
+    """
+
+
+def test_the_engine_is_of_the_model_that_a_dict_with_attributes_holds(tmp_path: Path) -> None:
+    after = convert(tmp_path, "from dotmap import DotMap\n" + body(CONFIGURED))
+    assert 'model=cfg["model"],' in after

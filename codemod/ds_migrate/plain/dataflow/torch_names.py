@@ -39,8 +39,9 @@ NAMED_TUPLE = "collections.namedtuple"
 NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 # Dicts whose items are attributes, too.
 ATTRIBUTE_DICTS = frozenset(
-    {"munch.Munch", "easydict.EasyDict", "addict.Dict", "box.Box", "attrdict.AttrDict", "ml_collections.ConfigDict"}
-)
+    {"munch.Munch", "easydict.EasyDict", "addict.Dict", "box.Box", "attrdict.AttrDict", "ml_collections.ConfigDict",
+     "dotmap.DotMap"}
+)  # fmt: skip
 SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
 

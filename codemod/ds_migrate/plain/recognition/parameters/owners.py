@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
 from ds_migrate.plain.recognition.parameters.held_parts import keeps_parts, makes_whole, part_held
@@ -19,7 +20,7 @@ from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _MODULES = (Kind.MODULE, Kind.OBJECT, Kind.INSTANCE)
-_NAMESPACES = frozenset({"types", "argparse", "easydict", "addict", "munch", "box", "omegaconf", "ml_collections"})
+_NAMESPACES = {"types", "argparse", "omegaconf", *(name.partition(".")[0] for name in ATTRIBUTE_DICTS)}
 
 
 @dataclass
