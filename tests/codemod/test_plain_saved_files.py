@@ -543,3 +543,14 @@ def test_a_module_of_a_class_of_the_program_is_no_wrapper_s(tmp_path: Path) -> N
     (file,) = report.files
     assert file.after is not None and HOLDER.encode() in file.after  # bare(net) would call itself without end
     assert not [f for _, f in report.findings(Severity.REVIEW)]
+
+
+@pytest.mark.parametrize(
+    "read", ["AutoModel.from_pretrained('out')", "SentenceTransformer('out')", "models.Transformer('out', 128)"]
+)
+def test_ranks_wait_for_the_folder_of_a_model_that_rank_0_saves(read: str, tmp_path: Path) -> None:
+    imports = "from transformers import AutoModel\nfrom sentence_transformers import SentenceTransformer, models\n"
+    lines = f"model.save_pretrained('out')\nbest = {read}\nprint(best.eval())\n"
+    after = convert(tmp_path, imports + HEADER + LOOP + lines)
+    assert f"    model.save_pretrained('out')\nwait_for_all_ranks()\nbest = {read}\n" in after
+    assert "wait" not in convert(tmp_path, imports + HEADER + LOOP + lines.replace("out", "bert", 1))

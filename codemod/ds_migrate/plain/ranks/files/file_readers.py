@@ -26,7 +26,8 @@ _READS = (
     "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
     "pandas.read_parquet", "torch.load", "joblib.load", "PIL.Image.open", "cv2.imread", "imageio.imread",
     "imageio.v2.imread", "matplotlib.pyplot.imread", "scipy.io.loadmat", "torchaudio.load", "soundfile.read",
-    "safetensors.torch.load_file", "os.stat", "os.path.getsize",
+    "safetensors.torch.load_file", "os.stat", "os.path.getsize", "sentence_transformers.SentenceTransformer",
+    "sentence_transformers.models.Transformer",
 )  # fmt: skip
 _READING_METHODS = frozenset({"read_text", "read_bytes"})
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
@@ -143,6 +144,8 @@ class FileReaders:
         if dotted(call.func) in OPENERS:
             return call.args[0].value if call.args and not opens_to_write(call, file) else None
         if self._facts.flow.is_call_of(call, file, _READS):
+            return call.args[0].value if call.args else None
+        if called_name(call).endswith("from_pretrained"):
             return call.args[0].value if call.args else None
         if isinstance(call.func, cst.Attribute):
             is_open = (

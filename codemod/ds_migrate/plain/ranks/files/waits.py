@@ -7,6 +7,7 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
@@ -41,8 +42,7 @@ def wait_for_saves(
     agreed, waits = set(decided), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
-            is_load = plan.facts.flow.is_call_of(call, file, ("torch.load",)) and gives_weights(call, file)
-            if not is_load or not _may_follow_training(call, file, plan):
+            if not loads_weights(call, file, plan.facts.flow) or not _may_follow_training(call, file, plan):
                 continue
             place = first_look(call, file)
             branches = conditions.undecided(place, file)
@@ -78,8 +78,10 @@ def _is_removed_later(load: cst.Call, file: SourceFile) -> bool:
     return False
 
 
-def gives_weights(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether what is loaded is given to ``load_state_dict()``, or used as a module."""
+def loads_weights(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether what ``torch.load()`` returns is given to ``load_state_dict()``, or used as a module."""
+    if not flow.is_call_of(call, file, ("torch.load",)):
+        return False
     names = {dotted(target) for a in file.ancestors(call) if isinstance(a, cst.Assign) for target in targets(a)}
     used = (node.value for name in _OF_MODULES for node in file.attributes_by_name.get(name, ()))
     if any(part is call or dotted(part) in names - {None} for part in used):

@@ -11,7 +11,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
-from ds_migrate.plain.ranks.files.waits import gives_weights
+from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
@@ -83,7 +83,7 @@ class OutputGuards:
             if any(file.edits.is_done(outer, FIRST) for outer in file.ancestors(call)):
                 continue  # the others come when it is written
             for read in readers.of(call, path, file) if is_guarded(call, file) else ():
-                if gives_weights(read[1], read[0]):
+                if loads_weights(read[1], read[0], self._flow):
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):
                     readers.wait(read)
