@@ -22,6 +22,13 @@ def parting(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> cst.If | 
     return None
 
 
+def head_of(node: cst.BaseStatement, file: SourceFile) -> cst.BaseStatement:
+    """Return the ``if`` whose ``elif`` a node is, else the node."""
+    while isinstance(outer := file.parent(node), cst.If) and outer.orelse is node:
+        node = outer
+    return node
+
+
 def tests_around(file: SourceFile, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """Yield the tests of the ``if`` around a node in its function, innermost first, and whether each holds there."""
     for inner, outer in upwards(file, node):

@@ -12,6 +12,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.body_names import BodyNames
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
+from ds_migrate.plain.dataflow.containers.mappings import literal_index, named_items
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
@@ -285,8 +286,6 @@ class RankValues:
             is_definition = bool(of_kind(values, Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION))
             if not is_definition or self._flow.scopes(file).assigned(target):  # as loss = np.inf
                 yield from self._written(target, file)
-        elif isinstance(target, cst.Attribute) and target.attr.value == "data" and dotted(target.value) != "self":
-            yield from self._variables(target.value, file)  # a tensor without its graph
         elif isinstance(target, cst.Attribute):
             if _is_data(target):
                 yield from self._variables(target.value, file)
@@ -300,7 +299,7 @@ class RankValues:
 
     def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
-        items = _literal_items(node.value) if isinstance(target, cst.Name) else None
+        items = named_items(node.value) if isinstance(target, cst.Name) else None
         key = _literal_key(target)
         if isinstance(target, cst.Name) and items is not None and not self._depends(node, file):
             owner, name = self._flow.scopes(file).variable(target.value, target)
@@ -340,30 +339,14 @@ def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.Wh
 
 def _literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
     """Return the variable and the key of an item: of ``state["epoch"]``."""
-    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name) or len(node.slice) != 1:
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
         return None
-    index = node.slice[0].slice
-    key = index.value if isinstance(index, cst.Index) else None
-    return (node.value, str(key.evaluated_value)) if isinstance(key, cst.SimpleString) else None
-
-
-def _literal_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | None:
-    """Return the items of a dict whose keys are all literals, or keywords of ``dict()``; None for anything else."""
-    if isinstance(node, cst.Call) and dotted(node.func) == "dict" and node.args:
-        named = {arg.keyword.value: arg.value for arg in node.args if arg.keyword is not None}
-        return named if len(named) == len(node.args) else None
-    if not isinstance(node, cst.Dict):
-        return None
-    items = {
-        str(element.key.evaluated_value): element.value
-        for element in node.elements
-        if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString)
-    }
-    return items if len(items) == len(node.elements) else None
+    key = literal_index(node)
+    return (node.value, key) if isinstance(key, str) else None
 
 
 def _is_data(node: cst.Attribute) -> bool:
-    """Return whether an attribute is the values of a tensor, and not what an object keeps under this name."""
+    """Return whether an attribute is the values of a tensor without its graph, and no attribute of another object."""
     return node.attr.value == "data" and dotted(node.value) != "self"
 
 

@@ -34,7 +34,6 @@ OPTIMIZER_FACTORIES = frozenset(
     {"create_optimizer", "create_optimizer_v2", "get_optimizer", "build_optimizer", "make_optimizer"}
 )
 COPY = frozenset({"copy.deepcopy"})
-MODULE_LISTS = frozenset({"torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.Sequential"})
 NAMED_TUPLE = "collections.namedtuple"
 NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 # Dicts whose items are attributes, too.

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 Path = tuple[str, ...]  # the keys that lead to a value
 
 
-def dict_lines(config: Mapping[str, str], indent: int = 4) -> list[str]:
+def dict_lines(config: Mapping[str, str]) -> list[str]:
     """Return the lines of a dict, given the expression of each key's value."""
-    inner = " " * (indent + 4)
-    return ["{", *(f'{inner}"{key}": {value},' for key, value in config.items()), " " * indent + "}"]
+    return ["{", *(f'        "{key}": {value},' for key, value in config.items()), "    }"]
 
 
 def divide(config: Mapping[str, str]) -> tuple[str, list[tuple[Path, str]]]:

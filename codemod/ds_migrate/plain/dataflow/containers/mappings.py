@@ -37,6 +37,14 @@ def display_items(node: cst.CSTNode) -> Iterator[tuple[str | int | None, cst.Bas
         yield from keyword_items(node)
 
 
+def named_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | None:
+    """Return the items of a dict by their keys; None where one of these is no literal, and for anything else."""
+    if node is None or not (isinstance(node, cst.Dict) or is_mapping_call(node)):
+        return None
+    named = {key: value for key, value in display_items(node) if isinstance(key, str)}
+    return named if len(named) == len(list(display_items(node))) else None
+
+
 def literal_index(node: cst.Subscript) -> str | int | None:
     """Return the index of an item, where it is a literal."""
     index = node.slice[0].slice if len(node.slice) == 1 else None

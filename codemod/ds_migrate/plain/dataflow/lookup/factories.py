@@ -45,8 +45,8 @@ class Factory:
         given = self._bound(call).get(self.namespace)
         if given is not None:
             return given.value, file
-        params = self.function.params
-        default = next((p.default for p in (*params.params, *params.kwonly_params) if self._is_namespace(p)), None)
+        params = (*self.function.params.params, *self.function.params.kwonly_params)
+        default = next((param.default for param in params if param.name.value == self.namespace), None)
         return (default, self.file) if default is not None else None
 
     def arguments_of(self, call: cst.Call) -> list[cst.Arg]:
@@ -63,9 +63,6 @@ class Factory:
                 found.append(bound[name].with_changes(keyword=arg.keyword, equal=arg.equal))
         found += [one for one in more if one.keyword is not None] if stars[1] is not None else []
         return [*found, _HIDDEN]
-
-    def _is_namespace(self, param: cst.Param) -> bool:
-        return param.name.value == self.namespace
 
     def _bound(self, call: cst.Call) -> dict[str, cst.Arg]:
         """Return the arguments of a call by the parameter that each is for."""

@@ -49,7 +49,7 @@ def follow_gradients(
     operations: Sequence[Operation],
     files: Iterable[SourceFile],
     callers: Callers,
-    is_of_other: Callable[[SourceFile, cst.Call], bool] = lambda *_: False,
+    is_of_other: Callable[[SourceFile, cst.Call], bool],
 ) -> GradientPaths:
     """Follow the gradients of one optimizer through a program, by the operations that concern it.
 

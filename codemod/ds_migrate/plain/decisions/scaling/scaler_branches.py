@@ -97,13 +97,8 @@ def _tested(test: cst.BaseExpression) -> tuple[cst.BaseExpression, bool]:
     return test, True
 
 
-def condition_of(file: SourceFile, call: cst.Call) -> str | None:
-    """Return the name on which a scaler depends: of its ``enabled``, or of the branch that makes it."""
-    condition = _condition_of(file, call)
-    return dotted(condition) if condition is not None else None
-
-
 def _condition_of(file: SourceFile, call: cst.Call) -> cst.BaseExpression | None:
+    """Return what a scaler depends on: its ``enabled``, or the condition of the branch that makes it."""
     enabled = argument(call, None, "enabled")
     if enabled is not None:
         return enabled.value

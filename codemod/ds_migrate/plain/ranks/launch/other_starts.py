@@ -7,6 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.spawning import started
 from ds_migrate.plain.ranks.launch.beginnings import first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.syntax.branches import head_of
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import last_statement
 from ds_migrate.syntax.source import SourceFile
@@ -51,7 +52,7 @@ def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
     calls = facts.callers.of(function) if function is not None and is_left_early and not covers else ()
     left = [(caller, caller.statement(at)) for caller, at in calls]
     if around:
-        outer = _head(around[-1], file)
+        outer = head_of(around[-1], file)
         if _holds_training(outer, facts, file):
             return None
         return [*left, *((None if covers else _behind_conditions_above(facts, function)) or [(file, outer)])]
@@ -95,14 +96,6 @@ def ways_past(groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts) -> li
             elif above not in todo:
                 todo.append(above)
     return found
-
-
-def _head(node: cst.CSTNode, file: SourceFile) -> cst.BaseStatement:
-    """Return the ``if`` whose ``elif`` a node is, else the node."""
-    while isinstance(outer := file.parent(node), cst.If) and outer.orelse is node:
-        node = outer
-    assert isinstance(node, cst.BaseStatement)
-    return node
 
 
 def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) -> bool:

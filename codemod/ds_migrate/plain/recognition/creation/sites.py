@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -14,14 +14,15 @@ from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.classes import PROPERTIES, is_decorated
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Value, Values
+from ds_migrate.plain.recognition.creation.added_groups import added_groups, named_before, owners_of_later
 from ds_migrate.plain.recognition.creation.bindings import Bound, UnboundError, bindings_of
-from ds_migrate.plain.recognition.creation.module_names import modules_at, visible_name
+from ds_migrate.plain.recognition.creation.module_names import modules_at
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.origins.origin import Origins
-from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.branches import head_of
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -139,11 +140,11 @@ def _site(
     for member in members:
         maker_file, maker = member.maker
         try:
-            added, later = _added_groups(first, members, statement, flow)
+            added, later = added_groups(first, members, statement, flow)
             known = flow.copies.calls(member.optimizer)
             owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, callers))
             groups = [owners_of_group(call, file, flow) for call in added]
-            later_groups = [(place, _owners_of_later(place, owners, flow)) for place in later]
+            later_groups = [(place, owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:
             return _unknown_owner(error, maker, maker_file, flow, callers)
         named = modules_at(owners, member, maker_file, flow)
@@ -159,7 +160,7 @@ def _site(
             tensors |= group.tensors
             is_partial |= group.is_partial
         for place, group in later_groups:
-            before = _named_before(place, group, texts, statement, flow, file)
+            before = named_before(place, group, texts, statement, flow, file)
             if isinstance(before, Refusal):
                 return before
             texts |= before
@@ -204,82 +205,6 @@ def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Cal
     return found
 
 
-def _owners_of_later(place: Call, first: Owners, flow: Flow) -> Owners:
-    """Return the modules of a group that is added later; none where it can only be of the optimizer's one module.
-
-    ``match_torch()`` refuses others when they are added.
-
-    Raises:
-        UnknownOwnerError: it may be of several.
-    """
-    try:
-        return owners_of_group(place[1], place[0], flow)
-    except UnknownOwnerError:
-        if len(first.values) != 1 or first.tensors:
-            raise
-        return Owners()
-
-
-def _named_before(
-    place: Call, group: Owners, texts: Mapping[str, Values], statement: cst.BaseStatement, flow: Flow, file: SourceFile
-) -> dict[str, Values] | Refusal:
-    """Return the modules of a group that is added later as they are called where the engine is made, unless known."""
-    found: dict[str, Values] = {}
-    for values in group.values.values():
-        if any(values <= known for known in texts.values()):
-            continue
-        name = visible_name(values, statement, file, flow)
-        if name is None:
-            break
-        found[name] = values
-    else:
-        if not group.tensors:
-            return found
-    return Refusal(
-        Code.PLAIN_ENGINE, place[0], place[1].func,
-        "a group is added to the optimizer later, whose parameters are of no module that is known where the engine is "
-        "made",
-        "make their module before the optimizer, in the same function",
-    )  # fmt: skip
-
-
-def _added_groups(
-    first: Bound, members: list[Bound], statement: cst.BaseStatement, flow: Flow
-) -> tuple[list[cst.Call], list[Call]]:
-    """Return the calls of ``add_param_group()`` behind which the engine can be made, and those that come later."""
-    optimizers, found, later = {member.optimizer for member in members}, list[cst.Call](), list[Call]()
-    for file in flow.files.values():
-        for node in file.attributes_by_name.get("add_param_group", ()):
-            call = file.parent(node)
-            if not flow.values(node.value, file) & optimizers:
-                continue
-            line = file.statement(node)
-            if not isinstance(call, cst.Call):
-                raise UnknownOwnerError("add_param_group is not called where it is named")
-            if file is first.file and _follows(line, statement, file, frozenset(optimizers), flow):
-                found.append(call)
-            else:
-                later.append((file, call))
-    return found, later
-
-
-def _follows(
-    line: cst.BaseStatement, made: cst.BaseStatement, file: SourceFile, optimizers: Values, flow: Flow
-) -> bool:
-    """Return whether a line is in the block where an optimizer is made, with no loop or use of it between."""
-    block = file.parent(made)
-    lines = getattr(block, "body", ())
-    if file.parent(line) is not block or not isinstance(lines, (list, tuple)):
-        return False
-    first, last = (next(i for i, each in enumerate(lines) if each is one) for one in (made, line))
-    between = [node for each in lines[first + 1 : last] for node in walk(each)]
-    return first < last and not any(
-        isinstance(node, (cst.For, cst.While))
-        or (isinstance(node, cst.Arg) and flow.values(node.value, file) & optimizers)
-        for node in between
-    )
-
-
 def _common_statement(
     statements: list[cst.BaseStatement], file: SourceFile, name: str | None
 ) -> cst.BaseStatement | None:
@@ -294,7 +219,7 @@ def _common_statement(
     shared = [node for node in chains[0] if all(any(node is other for other in chain) for chain in chains[1:])]
     for node in shared:
         if isinstance(node, cst.If):
-            return _outermost_if(node, file)
+            return head_of(node, file)
         if isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Module)):
             break
     block = shared[0]
@@ -308,9 +233,3 @@ def _common_statement(
     last = block.body[max(made)]
     is_used = any(dotted(node) == name for line in between for node in walk(line))
     return None if is_used or not isinstance(last, cst.BaseStatement) else last
-
-
-def _outermost_if(node: cst.If, file: SourceFile) -> cst.If:
-    while isinstance(outer := file.parent(node), cst.If) and outer.orelse is node:
-        node = outer
-    return node

@@ -37,7 +37,7 @@ _DEPTH = 24
 
 
 def owners_of(
-    maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call] = (), only_calls: Sequence[Call] = ()
+    maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call], only_calls: Sequence[Call]
 ) -> Owners:
     """Return the modules whose parameters the call that makes an optimizer is given.
 
