@@ -546,6 +546,9 @@ LOSSES = {
     "    loss = F.mse_loss(out[first], y[first])": ORDERED,
     "each = F.mse_loss(out, y, reduction='none').view(4, -1)\n    loss = each.topk(1)[0].mean()": "",
     "loss = F.mse_loss(out.topk(1, dim=1)[0], y)": "",
+    "order = y.sum(1).argsort(descending=True)\n    packed = pack_padded_sequence(x, y.sum(1)[order].tolist())\n"
+    "    loss = F.mse_loss(out[order], y)": "",
+    "order = y.sum(1).argsort(descending=True)\n    loss = F.mse_loss(out[order], y)": ORDERED,
     "share = np.random.beta(1, 1)\n    loss = share * F.mse_loss(out, y) + (1 - share) * F.mse_loss(out, y)": "",
 }
 

@@ -66,6 +66,15 @@ def test_data_that_outputs_of_the_model_choose_are_for_review(loader: str, tmp_p
     assert not _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen="kept = kept[1:]"))
 
 
+def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path) -> None:
+    chosen = (
+        "lists, clusters = [[] for _ in range(2)], model(every).argmax(1)\n"
+        "    for i in range(8):\n        lists[clusters[i]].append(i)\n    kept = lists[0]"
+    )
+    loader = "DataLoader(Subset(data, kept), 4)"
+    assert _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen=chosen)) == [CHOSEN]
+
+
 MEMORY = """\
 class Targets(nn.Module):
     def __init__(self):

@@ -233,7 +233,7 @@ class RankValues:
         self, call: cst.Call, passed: Sequence[tuple[Variable, cst.BaseExpression]], file: SourceFile
     ) -> Iterator[Variable]:
         yield from (variable for variable, given in passed if self.differs(given, file))
-        if not passed and any(self.differs(arg.value, file) for arg in call.args):
+        if not passed and any(self.differs(part, file) for part in (*_indices(call), *(a.value for a in call.args))):
             yield from self._keepers(call, file)
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
@@ -343,6 +343,14 @@ def _literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
         return None
     key = literal_index(node)
     return (node.value, key) if isinstance(key, str) else None
+
+
+def _indices(call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """Yield the index of the item whose method is called: of ``lists[label].append(i)``."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    for element in owner.slice if isinstance(owner, cst.Subscript) else ():
+        if isinstance(element.slice, cst.Index):
+            yield element.slice.value
 
 
 def _is_data(node: cst.Attribute) -> bool:

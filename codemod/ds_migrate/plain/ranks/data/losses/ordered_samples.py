@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, SUMS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, number, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, number, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 # With the position of dim= behind the tensor.
@@ -52,11 +53,35 @@ class _Finder:
         operand = call.func.value if is_method and isinstance(call.func, cst.Attribute) else call.args[0].value
         position = _ORDERS[name] + (0 if is_method else 1)
         dim = argument(call, position, "dim") or argument(call, None, "axis")
-        if not self._totals.differs(operand, file):
+        if not self._totals.differs(operand, file) or self._is_for_packing(call, file):
             return False
         if dim is not None and (first := number(dim.value)) is not None:
             return first == 0 or (first == -1 and self._is_flat(operand, file, _DEPTH))
         return name == "msort" or self._is_flat(operand, file, _DEPTH)
+
+    def _is_for_packing(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a batch is sorted by lengths, by which it is packed: all samples stay."""
+        line = next((a for a in file.ancestors(call) if isinstance(a, cst.Assign)), None)
+        names = {name for target in (targets(line) if line is not None else ()) for name in names_in(target)}
+        for home in self._totals.flow.files.values():
+            for packing in home.nodes(cst.Call):
+                lengths = argument(packing, 1, "lengths") if called_name(packing) == "pack_padded_sequence" else None
+                if lengths is not None and self._has(lengths.value, home, names, file.function(call), _DEPTH):
+                    return True
+        return False
+
+    def _has(
+        self, node: cst.CSTNode, file: SourceFile, names: set[str], function: cst.FunctionDef | None, depth: int
+    ) -> bool:
+        """Return whether an expression is made of one of these names of a function, through what calls give."""
+        for name in (part for part in walk(node) if isinstance(part, cst.Name)):
+            if file.function(name) is function and name.value in names:
+                return True
+            if depth and any(
+                self._has(value, home, names, function, depth - 1) for value, home in self._callers.given(name, file)
+            ):
+                return True
+        return False
 
     def _is_flat(self, node: cst.CSTNode, file: SourceFile, depth: int) -> bool:
         """Return whether an expression has, as far as the program shows, one number for each sample."""
