@@ -226,3 +226,15 @@ def test_what_a_name_gets_in_the_same_loop_may_be_trained(tmp_path: Path) -> Non
     """
     ((_, message),) = blocked(tmp_path, body(text))
     assert message.startswith("cannot determine the modules")
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["torch.tensor(np.log(args.temperature)).to('cpu')", "nn.Parameter(torch.ones(1) * args.temperature)"],
+)
+def test_a_tensor_that_an_option_begins_is_beside_modules(made: str, tmp_path: Path) -> None:
+    text = body(AGENT).replace('torch.tensor(0.0).to("cpu")', made).replace("__init__(self)", "__init__(self, args)")
+    options = "parser = argparse.ArgumentParser()\nparser.add_argument('--temperature', type=float, default=0.1)\n"
+    text = text.replace("agent = Agent()", f"{options}agent = Agent(parser.parse_args())")
+    after = convert(tmp_path, f"import argparse\nimport numpy as np\n{text}")
+    assert "model=EngineModule(self.alpha_optim)" in after

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.syntax.nodes import targets
 from ds_migrate.syntax.source import SourceFile
 
-_MAKERS = frozenset(
+OPTION_MAKERS = frozenset(
     {
         "parse_args", "parse_known_args", "argparse.Namespace", "types.SimpleNamespace", "omegaconf.OmegaConf.load",
         "omegaconf.OmegaConf.create", "omegaconf.OmegaConf.merge",
@@ -38,7 +38,7 @@ class Options:
 
     def _makes(self, maker: cst.CSTNode, file: SourceFile) -> bool:
         called = self._flow.values(maker.func, file) if isinstance(maker, cst.Call) else ()
-        return bool(called) and all(value.name in _MAKERS for value in called)
+        return bool(called) and all(value.name in OPTION_MAKERS for value in called)
 
     def _set_in(self, file: SourceFile) -> Iterator[str]:
         for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign):

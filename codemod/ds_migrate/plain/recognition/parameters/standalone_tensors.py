@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.options import OPTION_MAKERS
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -47,13 +48,15 @@ def _is_made_by_torch(value: Value, flow: Flow) -> bool:
 
 
 def _is_of_module(part: Value, flow: Flow) -> bool:
-    """Return whether a part may be that of a module: not one of a tensor or array that a call makes."""
+    """Return whether a part may be that of a module: not one of options, or of a tensor or array that a call makes."""
     known = flow.node_of(part.key)
     makers = (
         flow.values(known[1].func, known[0]) if known is not None and isinstance(known[1], cst.Call) else frozenset()
     )
     return not makers or not all(
-        v.kind is Kind.EXTERNAL and (v.name in TENSOR_FACTORIES or v.name.startswith("numpy.")) for v in makers
+        v.name in OPTION_MAKERS
+        or (v.kind is Kind.EXTERNAL and (v.name in TENSOR_FACTORIES or v.name.startswith("numpy.")))
+        for v in makers
     )
 
 
