@@ -86,7 +86,15 @@ for i in range(4):
 """
 
 
-@pytest.mark.parametrize(("index", "is_reviewed"), [("torch.randint(0, 4, (1,))", True), ("index", False)])
+@pytest.mark.parametrize(
+    ("index", "is_reviewed"),
+    [
+        ("torch.randint(0, 4, (1,))", True),
+        ("torch.randint(0, 4, (1,)) if self.shuffle else index", True),
+        ("index + torch.rand(1) if self.shuffle else index", False),
+        ("index", False),
+    ],
+)
 def test_a_loader_of_endless_batches_is_divided_and_random_items_are_for_review(
     index: str, is_reviewed: bool, tmp_path: Path
 ) -> None:
@@ -387,6 +395,39 @@ def test_a_loader_that_trains_and_evaluates_is_for_review(
     found = [(finding.code, finding.message) for _, finding in report.findings(Severity.REVIEW)]
     message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
     assert found == [("DSM612", message)] * is_reviewed
+
+
+CHOSEN = """
+    class Solver:
+        def __init__(self, model):
+            self.train_loader = DataLoader(data, batch_size=4, shuffle=True)
+            self.valid_loader = DataLoader(data, batch_size=8)
+            self.model = model
+            self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def run(self, is_validation=False):
+            loader = self.train_loader if not is_validation else self.valid_loader
+            total = 0.0
+            for x, y in loader:
+                loss = F.mse_loss(self.model(x), y)
+                if not is_validation:
+                    self.optimizer.zero_grad()
+                    loss.backward()
+                    self.optimizer.step()
+                total += loss.item()
+            return total
+
+
+    solver = Solver(Net())
+    solver.run()
+    print(solver.run(is_validation=True))
+    """
+
+
+def test_a_loader_that_a_condition_chooses_where_nothing_steps_is_not_divided(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(CHOSEN))
+    assert "shard(DataLoader(data, batch_size=4, shuffle=True))" in after
+    assert "self.valid_loader = DataLoader(data, batch_size=8)" in after
 
 
 ATTRIBUTES = """

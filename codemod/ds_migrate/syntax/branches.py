@@ -30,11 +30,11 @@ def head_of(node: cst.BaseStatement, file: SourceFile) -> cst.BaseStatement:
 
 
 def tests_around(file: SourceFile, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """Yield the tests of the ``if`` around a node in its function, innermost first, and whether each holds there."""
+    """Yield the tests of each ``if`` around a node in its function, innermost first, and whether each holds there."""
     for inner, outer in upwards(file, node):
         if isinstance(outer, cst.FunctionDef):
             return
-        if isinstance(outer, cst.If) and inner is not outer.test:
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
             yield outer.test, inner is outer.body
 
 

@@ -14,7 +14,8 @@ from ds_migrate.plain.recognition.batches.passed_objects import passed_on
 from ds_migrate.plain.recognition.batches.phases import other_phases
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
-from ds_migrate.syntax.nodes import argument, dotted, iterator_argument, parameters, walk
+from ds_migrate.syntax.branches import parting
+from ds_migrate.syntax.nodes import argument, code, dotted, iterator_argument, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -94,9 +95,22 @@ def items_ignore_index(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
         if not isinstance(function, cst.FunctionDef) or len(parameters(function)) != 2:
             continue
         index, owner = parameters(function)[1].name.value, flow.file(method)
-        if all(name.value != index for name in owner.nodes(cst.Name, below=function.body)):
+        reads = [name for name in owner.nodes(cst.Name, below=function.body) if name.value == index]
+        draws = [call for call in owner.nodes(cst.Call, below=function.body) if _is_draw(call, owner, flow)]
+        if all(any(_replaces(draw, read, owner) for draw in draws) for read in reads):
             return True
     return False
+
+
+def _is_draw(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    called = of_kind(flow.values(call.func, file), Kind.EXTERNAL)
+    return any(value.name.startswith(("random.", "numpy.random.", "torch.rand")) for value in called)
+
+
+def _replaces(draw: cst.Call, read: cst.Name, file: SourceFile) -> bool:
+    """Return whether a condition, which draws nothing, chooses between a drawn item and one at an index."""
+    condition = parting(file, draw, read)
+    return condition is not None and "random" not in code(condition.test)
 
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:

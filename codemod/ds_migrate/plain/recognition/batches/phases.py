@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.facts import Step
@@ -57,7 +58,13 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
 
 
 def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow) -> Values:
-    """Return what ``loaders[phase]``, that a loop around a step runs over, holds for phases in which nothing steps."""
+    """Return what ``loaders[phase]``, that a loop around a step runs over, holds for phases in which nothing steps.
+
+    So does a name that is set by a condition on the phase: ``loader = train_loader if training else test_loader``.
+    """
+    left_out = _left_out(step, file, over, flow)
+    if left_out:
+        return left_out
     found = phase_around(step.node, step.file)
     if found is None or file is not step.file:
         return NOTHING
@@ -70,6 +77,17 @@ def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: F
         for mapping in of_kind(flow.values(part.value, file), Kind.MAPPING):
             for key, values in flow.literal_items(mapping):
                 (trains if key == f'["{phase}"]' else held).update(values)
+    return frozenset(held - trains) if trains else NOTHING
+
+
+def _left_out(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow) -> Values:
+    """Return the loaders that a name has only where a condition does not hold under which alone something steps."""
+    held, trains = set[Value](), set[Value]()
+    for name in (node for node in walk(over) if isinstance(node, cst.Name) and file is step.file):
+        for value in flow.scopes(file).assigned(name):
+            for part in [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]:
+                is_apart = file.function(part) is step.function and never_meet(file, part, step.node)
+                (held if is_apart else trains).update(of_kind(flow.values(part, file), Kind.LOADER))
     return frozenset(held - trains) if trains else NOTHING
 
 
