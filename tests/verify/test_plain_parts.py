@@ -28,6 +28,7 @@ from ds_verify.plain.file_isolation import module_outside, open_folders
 from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.printed_lines import printed_lines, printed_otherwise
 from ds_verify.plain.reference import RankGroup, average_gradients
+from ds_verify.plain.report import largest_move
 from ds_verify.plain.runs import PlainJob, ScriptRuns, _append, _share_files, saved_by_several
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
 from ds_verify.plain.step_options import StepOptions
@@ -551,6 +552,14 @@ def test_a_printed_sum_over_ranks_in_place_of_their_mean_is_noted() -> None:
         runs._note_printed(2, before, before, after)
     (note,) = runs.notes
     assert note == "the conversion prints otherwise with 2 ranks: 'accuracy 0.250' became 'accuracy 0.500'"
+
+
+def test_how_far_a_run_moves_its_weights_is_known() -> None:
+    """At a rate of 1e-9 any step is the same."""
+    values = {Key("initial", 0, "w"): [1.0, 2.0], Key("state", 3, "w"): [1.0, 2.25], Key("state", 3, "buffer"): [9.0]}
+    record = Record({key: np.array(value) for key, value in values.items()})
+    assert largest_move(TrainingRun("run", record, {"steps": 3, "optimized": ["w"]})) == 0.25
+    assert largest_move(TrainingRun("run", Record(), {"steps": 3, "optimized": ["w"]})) == float("inf")
 
 
 def test_of_a_long_line_what_differs_is_shown() -> None:

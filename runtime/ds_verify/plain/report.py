@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ds_verify.compare import gap_between
+from ds_verify.record import Key
 from ds_verify.report import Verification
+from ds_verify.runs import TrainingRun
+from ds_verify.tolerance import FLOORS
+
+_SEEN = 100
+"""Weights that move by less than so many limits do not show a difference of 1% in how they move."""
 
 
 @dataclass
@@ -61,5 +68,19 @@ class PlainVerification(Verification):
                 yield "no evaluation and no saving was reached: more --steps compare them, and the ends of epochs"
             elif max(each.original.figures.get("passes", 0) for each in self.rounds) == 1:
                 yield "no second pass over the training data was begun: more --steps compare its order (set_epoch)"
+        floor = FLOORS["float32", self.settings.device]
+        if figures and (moved := largest_move(self.rounds[0].original)) < _SEEN * floor:
+            yield f"weights move by {moved:.1e} at most, and {floor:.0e} is no difference: more --steps prove more"
         if self.failure is not None and (step := self.failure[1].step) > 1 and not self.failure[1].varies:
             yield f"the original trains {step} steps before it fails: --steps {step - 1} ends before that"
+
+
+def largest_move(training: TrainingRun) -> float:
+    """Return by how much a run has moved an optimized weight at most; infinite where that is not recorded."""
+    values, last = training.record.values, training.figures["steps"]
+    first = min((key.step for key in values if key.kind == "initial"), default=0)
+    pairs = [
+        (values.get(Key("initial", first, name)), values.get(Key("state", last, name)))
+        for name in training.figures["optimized"]
+    ]
+    return max((gap_between(a, b) for a, b in pairs if a is not None and b is not None), default=float("inf"))
