@@ -195,7 +195,8 @@ class _Running:
 
     def _step(self) -> int:
         path = self._records / f"{self.job.name}.rank0.progress"
-        return int(path.read_text() or 0) if path.is_file() else 0
+        text = path.read_text() if path.is_file() else ""
+        return int(text) if text else max(self._seen, 0)  # none yet, or one that is being written
 
 
 def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:

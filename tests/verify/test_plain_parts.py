@@ -20,6 +20,7 @@ import pytest
 import torch
 from distributed import run_ranks
 from ds_verify.compare import compare
+from ds_verify.job import Job, _Running
 from ds_verify.plain import worker
 from ds_verify.plain.cli import misplaced_options, python_path_in
 from ds_verify.plain.data_order import can_share, one_order, share
@@ -552,6 +553,17 @@ def test_a_printed_sum_over_ranks_in_place_of_their_mean_is_noted() -> None:
         runs._note_printed(2, before, before, after)
     (note,) = runs.notes
     assert note == "the conversion prints otherwise with 2 ranks: 'accuracy 0.250' became 'accuracy 0.500'"
+
+
+def test_progress_that_is_being_written_is_no_step_back(tmp_path: Path) -> None:
+    """The bar of a verification went back to the beginning of a run now and then."""
+    running = _Running.__new__(_Running)
+    running.job, running._records, running._seen = Job("run", "", "plain", "", [], {}), tmp_path, -1
+    assert running._step() == 0
+    (tmp_path / "run.rank0.progress").write_text("7")
+    running._seen = running._step()
+    (tmp_path / "run.rank0.progress").write_text("")
+    assert running._step() == 7
 
 
 def test_how_far_a_run_moves_its_weights_is_known() -> None:
