@@ -13,7 +13,6 @@ import libcst as cst
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
-from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
@@ -24,6 +23,7 @@ from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -123,7 +123,7 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
 
 def _is_of_another_script(node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether a node runs only where its file is the one that is started."""
-    return any(isinstance(outer, cst.If) and asks_for_name(outer.test) for outer in file.ancestors(node))
+    return any(map(asks_for_main, file.ancestors(node)))
 
 
 def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:

@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted_names
+from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -15,9 +15,7 @@ def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
     """Return whether a node of a helper file never runs with the loop: in an idle function, or in another script."""
     if file in facts.training_files:
         return False
-    is_in_script = any(
-        isinstance(outer, cst.If) and "__name__" in dotted_names(outer.test) for outer in (node, *file.ancestors(node))
-    )
+    is_in_script = any(map(asks_for_main, (node, *file.ancestors(node))))
     training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
     return is_other_script or idle_functions(facts.flow).hold(node, file)

@@ -90,7 +90,7 @@ class RankConditions:
             if isinstance(outer, cst.FunctionDef):
                 return True
             if isinstance(outer, (cst.If, cst.While, cst.IfExp)) and inner is not outer.test:
-                is_entry = isinstance(outer, cst.If) and asks_for_name(outer.test)
+                is_entry = isinstance(outer, cst.If) and _asks_for_name(outer.test)
                 if not is_entry and not self.is_shared(outer.test, file):
                     if undecided is None or isinstance(outer, cst.IfExp):
                         return False
@@ -288,7 +288,7 @@ def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNod
         yield from set_values(line)
 
 
-def asks_for_name(test: cst.BaseExpression) -> bool:
+def _asks_for_name(test: cst.BaseExpression) -> bool:
     """Return whether a test is the one of ``if __name__ == "__main__"``."""
     return isinstance(test, cst.Comparison) and dotted(test.left) == "__name__"
 

@@ -10,13 +10,13 @@ import libcst as cst
 
 from ds_migrate.files.prefilter import may_pass_backward, may_step
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test
-from ds_migrate.plain.dataflow.branches.rank_conditions import asks_for_name
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.programs.dynamic_imports import imports_by_name
+from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 
@@ -91,7 +91,7 @@ def _files_beside_training(flow: Flow) -> Collection[SourceFile]:
 
 def _has_own_start(file: SourceFile) -> bool:
     """Return whether a module begins what it does when it is started, and not where it is imported."""
-    return any(asks_for_name(node.test) for node in file.nodes(cst.If))
+    return any(map(asks_for_main, file.nodes(cst.If)))
 
 
 def _called(flow: Flow) -> frozenset[str]:

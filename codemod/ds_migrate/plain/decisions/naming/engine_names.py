@@ -15,14 +15,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.plain.decisions.naming.free_names import (
-    free_in,
-    has_attribute,
-    last_part,
-    last_word,
-    named_like,
-    numbered,
-)
+from ds_migrate.plain.decisions.naming.free_names import FreeNames, free_in, last_part, named_like
 from ds_migrate.plain.decisions.naming.rebound_optimizers import may_hold_another
 from ds_migrate.plain.decisions.naming.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.creation.containers import Item, item_at
@@ -99,12 +92,12 @@ class EngineNames:
         self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}
         self.keywords: dict[int, str] = {}
         self.at_variable: dict[Variable, str] = {}
-        self._attributes: dict[Variable, str] = {}  # the names of those that hold engines, by that of the optimizer
+        self._free = FreeNames(flow)
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
         self.rebound = {site.variable for site in sites if may_hold_another(site, flow, callers)}
         for site in sites:
-            name = self._name(site, sites)
+            name = self._free.at(site, sites, is_attribute=site.variable not in self.in_modules)
             if site.variable in self.in_modules or site.clause:
                 self.at_site |= dict.fromkeys(site.all, name)
                 continue
@@ -117,40 +110,6 @@ class EngineNames:
                 self.at_site[other] = f"{owner}{last_part(name)}"
             if site.new_name:
                 self._unnamed[id(site.target)] = name
-
-    def _name(self, site: Site, sites: Sequence[Site]) -> str:
-        """Return a name that is free where the engine is made: engine where no other one can be meant."""
-        if len(sites) > 1 and all(_is_local(one) for one in sites):
-            assert site.function is not None
-            if [one for one in sites if one.function is site.function] == [site]:
-                return free_in(site.function, "engine", site.file)
-        held = {one: next(iter((*one.parts, *one.modules, *one.tensors)), "model") for one in sites}
-        wish = "engine" if len(sites) == 1 else f"{last_word(held[site])}_engine"
-        if len(set(held.values())) < len(sites):  # several optimizers hold the same
-            wish = named_like(last_part(site.optimizer_name))
-        if site.clause:
-            return site.file.names.fresh(f"{wish}s", f"ds_{wish}s")
-        if isinstance(site.target, cst.Attribute) and site.variable not in self.in_modules:
-            wish = next(name for name in numbered(wish) if name not in site.file.names.taken)
-            return self._free_attribute(site.variable, wish, site.file)
-        return site.file.names.fresh(wish, f"ds_{wish}")
-
-    def _free_attribute(self, beside: Variable, wish: str, file: SourceFile) -> str:
-        """Return the wish, or what is like it, as an attribute that the owner of another one does not have.
-
-        Its class may be built on classes of other files, which name their attributes too.
-        """
-        if beside in self._attributes:
-            return self._attributes[beside]
-        owner = self._flow.node_of(beside[0])
-        is_class = owner is not None and isinstance(owner[1], cst.ClassDef)
-        files = {file, *(self._flow.classes.files_of_relatives(beside[0]) if is_class else self._flow.files.values())}
-        name = next(name for name in numbered(wish) if not any(has_attribute(one, name) for one in files))
-        file.names.taken.add(name)
-        for one in files:
-            one.names.taken.add(f".{name}")
-        self._attributes[beside] = name
-        return name
 
     def at(self, node: cst.BaseExpression, file: SourceFile) -> str:
         """Return the expression of the engine whose optimizer an expression is.
@@ -290,7 +249,7 @@ class EngineNames:
         if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]
-        name = self._free_attribute(variable, named_like(node.attr.value), other)
+        name = self._free.attribute(variable, named_like(node.attr.value), other)
         self.at_variable[variable] = f"{dotted(target.value)}.{name}"
         value = assign.value
         assert value is not None
@@ -308,14 +267,3 @@ def _checkpoint(held: dict[_K, _V]) -> Callable[[], None]:
         held.update(before)
 
     return undo
-
-
-def _is_local(site: Site) -> bool:
-    """Return whether only the function that makes an optimizer has a name for it."""
-    if site.function is None or not isinstance(site.target, cst.Name):
-        return False
-    return all(
-        item.name.value != site.target.value
-        for node in site.file.nodes(cst.Global, cst.Nonlocal, below=site.function)
-        for item in node.names
-    )

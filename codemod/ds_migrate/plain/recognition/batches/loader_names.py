@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.loader_items import LoaderName, are_texts, assignments, item_name
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -90,11 +91,7 @@ def _holds(maker: cst.Call, values: Values, facts: LoopFacts) -> bool:
 def _asks_for_phase(step: Step) -> bool:
     """Return whether a step depends on what the loop around it is for: a name, or one that is compared with a text."""
     for outer in step.file.ancestors(step.node):
-        if isinstance(outer, cst.FunctionDef):
-            break
-        if isinstance(outer, cst.If) and any(
-            isinstance(n, cst.Name) and n.value == "__name__" for n in walk(outer.test)
-        ):
+        if isinstance(outer, cst.FunctionDef) or asks_for_main(outer):
             break
         if isinstance(outer, cst.If) and (
             isinstance(outer.test, (cst.Name, cst.UnaryOperation))
