@@ -473,3 +473,45 @@ def test_the_processes_of_a_test_are_started_by_it_as_before(name: str, tmp_path
     worker = body(SPAWNED).partition("def main(")[0]
     (result,) = run(tmp_path, **{name: worker + SPAWNED_IN_TEST}).files
     assert (b"    mp.spawn(main_worker" in (result.after or b"")) is (name == "test_ranks")
+
+
+BESIDE = """
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(COUNT))
+
+        def forward(self, x):
+            return (x * self.weight).mean()
+
+
+    torch.distributed.init_process_group("gloo")
+    net, head = DDP(Net()), WRAPPED
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+    sampler = torch.utils.data.DistributedSampler(data)
+    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+        optimizer.zero_grad()
+        head(net(x)).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "count", "found"),
+    [
+        ("DDP(Head())", "1", []),
+        ("Head()", "1", [(Severity.REVIEW, "DistributedDataParallel does not have this module")]),
+        ("Head()", "8 // torch.distributed.get_world_size()", [(Severity.BLOCKED, "the class of this module asks")]),
+        ("DDP(Head())", "torch.distributed.get_world_size()", []),
+    ],
+)
+def test_a_module_that_each_rank_trained_by_itself_is_reported(
+    wrapped: str, count: str, found: list[tuple[Severity, str]], tmp_path: Path
+) -> None:
+    """The shares of partial FC were averaged, without a finding."""
+    report = run(tmp_path, train=body(BESIDE).replace("WRAPPED", wrapped).replace("COUNT", count))
+    messages = [
+        (severity, f.message) for severity in (Severity.BLOCKED, Severity.REVIEW) for _, f in report.findings(severity)
+    ]
+    assert len(messages) == len(found)
+    assert all(s == e and m.startswith(text) for (s, m), (e, text) in zip(messages, found, strict=True))

@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.passes.backward_passes import assign_backwards, 
 from ds_migrate.plain.decisions.passes.distributed import decide_no_sync
 from ds_migrate.plain.decisions.passes.forward_passes import decide_forwards
 from ds_migrate.plain.decisions.passes.repeated_backward import review_repeated
+from ds_migrate.plain.decisions.passes.unwrapped_modules import review_unwrapped
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaling.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact
@@ -36,6 +37,7 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     plan = decide_accumulation(plan, paths)
     plan = decide_no_sync(plan)
     plan = review_repeated(plan)
+    plan = review_unwrapped(plan)
     plan = decide_clipping(plan)
     plan = decide_scaling(plan)
     plan = decide_changes(plan)
