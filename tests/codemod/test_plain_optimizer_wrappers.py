@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
+from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, blocked, body, convert, run
 
 WRAPPER = """
@@ -261,3 +262,19 @@ CLIPS_IN_WRAPPER = """
 def test_a_clipping_in_the_step_of_a_wrapper_moves_to_the_config(tmp_path: Path) -> None:
     after = convert(tmp_path, body(CLIPS_IN_WRAPPER))
     assert '"gradient_clipping": 2.0' in after and "clip_grad_norm_" not in after
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments"), [("*args, **kwargs", "*args, **kwargs"), ("closure=None", "closure"), ("", "None")]
+)
+def test_a_wrapper_hands_on_what_nobody_gives_to_its_step(parameters: str, arguments: str, tmp_path: Path) -> None:
+    wrapper = WRAPPER.replace("step(self)", f"step(self, {parameters})")
+    wrapper = wrapper.replace("self.optimizer.step()", f"return self.optimizer.step({arguments})")
+    assert "        return self.engine.step()\n" in convert(tmp_path, body(wrapper) + body(LOOP).removeprefix(HEADER))
+
+
+def test_a_wrapper_that_hands_on_a_closure_is_refused(tmp_path: Path) -> None:
+    wrapper = WRAPPER.replace("step(self)", "step(self, closure=None)").replace("mizer.step()", "mizer.step(closure)")
+    loop = LOOP.replace("noam.step()", "noam.step(lambda: F.mse_loss(model(x), y))")
+    codes = [code for code, _ in blocked(tmp_path, body(wrapper) + body(loop).removeprefix(HEADER))]
+    assert Code.PLAIN_CLOSURE in codes

@@ -1,4 +1,4 @@
-"""``**kwargs`` that no call of a function gives anything: ``loss.backward(**kwargs)`` is ``loss.backward()``."""
+"""Arguments that no call of a function gives anything: ``loss.backward(**kwargs)`` is ``loss.backward()``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import dotted, parameters, walk
+from ds_migrate.syntax.nodes import dotted, is_literal, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4  # functions that hand them on
@@ -26,6 +26,26 @@ def are_stars_empty(call: cst.Call, file: SourceFile, flow: Flow, callers: Calle
         all(arg.keyword is None or arg.keyword.value in named for arg in args)
         and (not any(arg.star for arg in args) or are_stars_empty(one, caller, flow, callers, depth - 1))
         for caller, one, args in calls
+    )
+
+
+def are_arguments_empty(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers, depth: int = _DEPTH) -> bool:
+    """Return whether the arguments of a call are None, or parameters of its function that no call of that gives."""
+    given = [arg.value for arg in call.args if not is_literal(arg.value, "None")]
+    if not given:
+        return True
+    function = file.function(call)
+    if function is None or function.decorators or not depth:
+        return False
+    stars = (function.params.star_arg, function.params.star_kwarg)
+    optional = [p for p in parameters(function) if p.default is not None and is_literal(p.default, "None")]
+    names = {param.name.value for param in (*optional, *stars) if isinstance(param, cst.Param)}
+    bound = {dotted(target) for line in file.nodes(cst.Assign, below=function) for target in targets(line)}
+    calls = callers.of(function)
+    return (
+        all(dotted(node) in names - bound for node in given)
+        and bool(calls)
+        and all(are_arguments_empty(one, caller, flow, callers, depth - 1) for caller, one in calls)
     )
 
 

@@ -16,7 +16,7 @@ from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refus
 from ds_migrate.plain.recognition.origins.origin import Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
-from ds_migrate.plain.recognition.steps.empty_keywords import are_stars_empty
+from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
@@ -98,7 +98,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
         values = flow.values(owner, file)
     optimizers = of_kind(values, Kind.OPTIMIZER)
     if optimizers:
-        if scaler is None and call.args:
+        if scaler is None and not are_arguments_empty(call, file, flow, callers):
             yield Refusal(
                 Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
                 "compute loss and backward() before step(), and call step() without arguments",
