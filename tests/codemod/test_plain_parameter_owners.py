@@ -646,3 +646,31 @@ CONFIGURED = """
 def test_the_engine_is_of_the_model_that_a_dict_with_attributes_holds(tmp_path: Path) -> None:
     after = convert(tmp_path, "from dotmap import DotMap\n" + body(CONFIGURED))
     assert 'model=cfg["model"],' in after
+
+
+STARRED = """
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+
+    def make(*modules):
+        parameters = [p for m in modules for p in m.parameters()]
+        return torch.optim.Adam(parameters, lr=0.1)
+
+
+    two, other = Two(), Net()
+    optimizer = make(MODULES)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(two.head(two.body(x)) + other(x), y).backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    ("modules", "held"), [("two.body, two.head", "two"), ("two, other", "nn.ModuleList([two, other])")]
+)
+def test_modules_that_a_star_takes_are_those_of_the_call(modules: str, held: str, tmp_path: Path) -> None:
+    assert f"    model={held},\n" in convert(tmp_path, body(STARRED.replace("MODULES", modules)))

@@ -238,3 +238,21 @@ def test_a_tensor_that_an_option_begins_is_beside_modules(made: str, tmp_path: P
     text = text.replace("agent = Agent()", f"{options}agent = Agent(parser.parse_args())")
     after = convert(tmp_path, f"import argparse\nimport numpy as np\n{text}")
     assert "model=EngineModule(self.alpha_optim)" in after
+
+
+def test_a_tensor_that_requires_gradients_from_where_it_is_given_is_followed(tmp_path: Path) -> None:
+    text = """
+        def make(image):
+            return torch.optim.Adam([image.requires_grad_()])
+
+
+        image = torch.rand(2, 4).clone()
+        optimizer = make(image)
+        net = Net()
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(image).mean().backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, train=body(text))
+    assert "    model=EngineModule(optimizer),\n" in (report.files[0].after or b"").decode()

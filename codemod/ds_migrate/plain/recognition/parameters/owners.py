@@ -122,6 +122,17 @@ def passed_for(
     return None
 
 
+def passed_for_star(
+    node: cst.BaseExpression, file: SourceFile, flow: Flow, calls: Sequence[Call]
+) -> list[tuple[SourceFile, cst.BaseExpression]]:
+    """Return what the call that the optimizer has come through gives for a parameter ``*modules``."""
+    scope = flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+    star = scope.params.star_arg if isinstance(scope, cst.FunctionDef) else None
+    if not isinstance(node, cst.Name) or not isinstance(star, cst.Param) or star.name.value != node.value:
+        return []
+    return [(home, arg) for home, call in calls for (key, _), arg in flow.passed(call, home) if key == id(star)]
+
+
 def _of_namespaces(values: Values, node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Values:
     """Return the attributes of a node that are no parts of a module: those of ``types.SimpleNamespace`` and the like.
 

@@ -14,7 +14,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_parameter, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES, listed_modules, may_be_module
-from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for
+from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for, passed_for_star
 from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
     UnknownOwnerError,
@@ -158,7 +158,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         owners.is_partial |= name == "filter"
         for arg in node.args[1:] if name == "filter" else node.args:
             _collect(arg.value, file, flow, owners, depth)
-    elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys"):
+    elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys", "requires_grad_"):
         _collect(node.func.value, file, flow, owners, depth)
     elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
         owners.is_partial = True  # a method of the module that selects its parameters
@@ -229,9 +229,17 @@ def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    starred, known = passed_for_star(node, file, flow, owners.calls or owners.only_calls), set(owners.values)
+    for caller, given in starred:
+        if isinstance(given, cst.Call):
+            _collect(given, caller, flow, owners, depth)
+        else:
+            add_module(given, caller, flow, owners)
+    owners.passed |= set(owners.values) - known if not owners.calls else set()
     passed = passed_for(node, file, flow, owners.calls)
     if passed is not None:
         _collect(passed[1], passed[0], flow, owners, depth)
+    if starred or passed is not None:
         return
     values = held_there(node, file, flow)
     if may_be_module(values, flow):
