@@ -203,7 +203,7 @@ def _update_after(step: Step, updates: list[Place], own: Values, flow: Flow) -> 
         if file is step.file and step.position < file.position(c) < update.position
     ]  # fmt: skip
     is_statement = all(isinstance(step.file.parent(c), cst.Expr) for c in (call, step.call))
-    if between or call.args or not is_statement:
+    if between or not is_statement:
         raise InexactScalingError(
             "step() and update() of the GradScaler cannot be done at once", step.file, call, way_out
         )
