@@ -15,7 +15,7 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
     """Return the part of a module that a name holds, where its function assigns that once: ``net = model.encoder``."""
     values, name = flow.values(node, file), dotted(node)
     is_name = isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and keeps_parts(node, file, flow))
-    if not is_name or name is None or len(values) != 1 or not of_kind(values, Kind.PART):
+    if not is_name or name is None or not values or values != of_kind(values, Kind.PART):
         return None
     function = file.function(node)
     lines = file.nodes(cst.Assign, below=function if function is not None else file.module)
