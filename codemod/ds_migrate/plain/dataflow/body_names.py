@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.plain.dataflow.scopes import Scopes, names_in
 from ds_migrate.syntax.source import SourceFile
 
 _Binding = cst.For | cst.With
+_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
 
 
 class BodyNames:
@@ -18,9 +19,16 @@ class BodyNames:
         self._scopes = scopes
         self._lent = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal) for item in node.names}
         self._of_name: dict[str, set[int]] = {}
+        self._of_comprehensions = {name for node in file.nodes(cst.CompFor) for name in names_in(node.target)}
 
-    def binding(self, name: cst.Name) -> _Binding | None:
-        """Return the statement that binds a name, where it is one of its targets or read in its body; else None."""
+    def binding(self, name: cst.Name) -> _Binding | cst.BaseComp | None:
+        """Return the statement or comprehension that binds a name, where it is one of its targets or read in its body.
+
+        Elsewhere None.
+        """
+        comprehension = self._comprehension(name) if name.value in self._of_comprehensions else None
+        if comprehension is not None:
+            return comprehension
         if name.value not in self._of_name:
             self._of_name[name.value] = self._find(name.value)
         found = self._of_name[name.value]
@@ -37,6 +45,20 @@ class BodyNames:
             if isinstance(outer, cst.AsName):
                 statement = self._statement(outer)
                 return statement if id(statement) in found else None
+            inner = outer
+        return None
+
+    def _comprehension(self, name: cst.Name) -> cst.BaseComp | None:
+        """Return the innermost comprehension that binds a name; what its first loop runs over is outside of it."""
+        inner: cst.CSTNode = name
+        outside: cst.CSTNode | None = None
+        for outer in self._file.ancestors(name):
+            if isinstance(outer, cst.CompFor) and inner is outer.iter:
+                outside = self._file.parent(outer)
+            elif isinstance(outer, _COMPREHENSIONS) and outer is not outside and name.value in _bound_in(outer):
+                return outer
+            elif isinstance(outer, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+                return None
             inner = outer
         return None
 
@@ -62,3 +84,12 @@ class BodyNames:
 def _bound_parts(statement: _Binding) -> tuple[cst.CSTNode, ...]:
     """Return the parts of a statement in which a name is what it binds; the targets of ``with`` are in its items."""
     return (statement.body, statement.target) if isinstance(statement, cst.For) else (statement.body,)
+
+
+def _bound_in(comprehension: cst.BaseComp) -> set[str]:
+    loop: cst.CompFor | None = comprehension.for_in
+    found = set[str]()
+    while loop is not None:
+        found.update(names_in(loop.target))
+        loop = loop.inner_for_in
+    return found
