@@ -573,3 +573,56 @@ def test_all_data_is_divided_that_a_chosen_object_may_draw_from(tmp_path: Path) 
     chosen = "train(model, optimizer, train_prefetcher if len(data) else test_prefetcher)"
     text = PREFETCHED.replace("train(model, optimizer, train_prefetcher)", chosen)
     assert convert(tmp_path, body(text.replace("TEST", "test_prefetcher"))).count("shard(") == 2
+
+
+_TURNS = """\
+SETUP
+for epoch in range(2):
+    bar = FIRST
+    for x, y in bar:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    bar = SECOND
+    for x, y in bar:
+        loss = F.mse_loss(model(x), y)
+"""
+_SETUP = """\
+from tqdm import tqdm
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, batch_size=4, shuffle=True)
+other = DataLoader(data, batch_size=4)"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("tqdm(loader)", "tqdm(other)"),
+        ("loader", "other"),
+        ("enumerate(loader)", "enumerate(other)"),
+        ("DataLoader(data, shuffle=True)", "DataLoader(data)"),
+        ("tqdm(loader)\n    bar.set_description('train')", "tqdm(other)\n    bar.refresh()"),
+    ],
+)
+def test_a_name_that_holds_two_loaders_in_turn_divides_the_one_that_trains(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, HEADER + _TURNS.replace("SETUP", _SETUP).replace("FIRST", first).replace("SECOND", second))
+    assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4))" not in after
+    assert "shard(DataLoader(data))" not in after
+
+
+def test_a_name_that_holds_two_loaders_in_turn_gives_each_function_the_one_it_has(tmp_path: Path) -> None:
+    loop = "    for x, y in loader:\n        optimizer.zero_grad()\n        F.mse_loss(model(x), y).backward()\n"
+    calls = "bar = loader\ntrain(bar)\nbar = other\nevaluate(bar)\n"
+    functions = f"def train(loader):\n{loop}        optimizer.step()\n\n\ndef evaluate(loader):\n    list(loader)\n\n\n"
+    after = convert(tmp_path, f"{HEADER}{_SETUP}\n{functions}{calls}")
+    assert "other = DataLoader(data, batch_size=4)\n" in after and after.count("shard(") == 1
+
+
+def test_a_loader_that_the_round_before_may_have_set_trains_too(tmp_path: Path) -> None:
+    loop = LOOP.replace("for x, y in loader:\n", "for epoch in range(2):\n  for x, y in loader:\n")
+    after = convert(tmp_path, HEADER + loop + "  loader = DataLoader(data, batch_size=2)\n")
+    assert after.count("shard(") == 2

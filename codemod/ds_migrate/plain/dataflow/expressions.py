@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.latest_values import latest_value
 from ds_migrate.plain.dataflow.calls.copies import Copies
 from ds_migrate.plain.dataflow.calls.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.calls.partial_calls import LAMBDA, as_partial, called_by_partial
@@ -63,12 +64,19 @@ class Expressions:
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""
         if type(node) is cst.Name:  # as in dotted()
-            return self.variables.held(self._scopes[id(file)].variable(node.value, node))
+            held = self.variables.held(self._scopes[id(file)].variable(node.value, node))
+            return held if len(held) == 1 else self._latest(held, node, file)
         if self._open and not self.has_settled:  # an answer without what is looked into is not kept
             return self._evaluate(node, file)
         question = "values", id(node), id(file)
         _, found = self.variables.derived(question, lambda: (node, self._evaluate(node, file)))  # the node keeps its id
         return found
+
+    def _latest(self, held: Values, node: cst.Name, file: SourceFile) -> Values:
+        """Return what a name may be, of several loaders that it is set to in turn the last one."""
+        loaders = of_kind(held, Kind.LOADER)
+        latest = latest_value(node, file, self._scopes[id(file)]) if len(loaders) > 1 else None
+        return held if latest is None else (held - loaders) | (held & self.values(latest, file))
 
     def _evaluate(self, node: cst.CSTNode, file: SourceFile) -> Values:
         if type(node) is cst.Attribute:

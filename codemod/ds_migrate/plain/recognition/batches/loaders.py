@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
+from ds_migrate.plain.dataflow.branches.latest_values import latest_value
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
@@ -180,6 +181,9 @@ def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst
         iterable = iterator_argument(node, "iter")
         return [iterable] if iterable is not None else [arg.value for arg in node.args]
     if isinstance(node, cst.Name):
+        latest = latest_value(node, file, flow.scopes(file))
+        if latest is not None:
+            return [latest]
         entered = [
             item.item for item in flow.scopes(file).nodes(node, cst.WithItem)
             if item.asname is not None and dotted(item.asname.name) == node.value
