@@ -609,7 +609,9 @@ other = DataLoader(data, batch_size=4)"""
 def test_a_name_that_holds_two_loaders_in_turn_divides_the_one_that_trains(
     first: str, second: str, tmp_path: Path
 ) -> None:
-    after = convert(tmp_path, HEADER + _TURNS.replace("SETUP", _SETUP).replace("FIRST", first).replace("SECOND", second))
+    after = convert(
+        tmp_path, HEADER + _TURNS.replace("SETUP", _SETUP).replace("FIRST", first).replace("SECOND", second)
+    )
     assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4))" not in after
     assert "shard(DataLoader(data))" not in after
 
