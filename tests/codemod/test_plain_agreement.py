@@ -900,6 +900,58 @@ def test_the_seed_of_one_environment_says_nothing_of_another(lines: str, places:
     assert [f.line - before.count("\n") - 1 for f in found] == places
 
 
+WRAPPED = """
+import gymnasium as gym
+
+class Scaled(gym.ObservationWrapper):
+    def observation(self, state):
+        return state / 2
+
+def make(seed=None):
+    env = Scaled(gym.make("CartPole-v1"))
+    if seed is not None:
+        env.reset(seed=seed)
+    return env
+
+def make_thunk(name):
+    def thunk():
+        env = Scaled(gym.make(name))
+        return env
+    return thunk
+
+def play(env):
+    env.reset()
+
+def score(env):
+    env.reset(seed=42)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "places"),
+    [
+        ("env = make()\nother = make()\nplay(env)\nscore(other)\n", [0]),
+        ("env = make(1)\nother = make(2)\nplay(env)\nplay(other)\n", []),
+        ("envs = {'one': make(), 'other': make()}\nplay(envs['one'])\nscore(envs['other'])\n", [0]),
+        ("envs = [make() for i in range(2)]\nother = make()\nplay(envs[0])\nscore(other)\n", [0]),
+        ("envs = gym.vector.SyncVectorEnv([make_thunk('a')])\nother = make_thunk('a')()\nplay(envs)\nscore(other)\n",
+         [0]),
+    ],
+)  # fmt: skip
+def test_objects_of_one_class_around_environments_are_seeded_each_by_itself(
+    lines: str, places: list[int], tmp_path: Path
+) -> None:
+    makers = WRAPPED
+    for maker in ("make", "make_thunk"):
+        if f"{maker}(" not in lines:
+            makers = makers.replace(makers[makers.index(f"def {maker}(") :].split("\n\n")[0], "")
+    before = HEADER + makers
+    report = run(tmp_path, train=before + lines + LOOP)
+    found = [f for _, f in report.findings(Severity.REVIEW) if "separate environment" in f.message]
+    assert [f.line - before.count("\n") - 1 for f in found] == places
+
+
 def test_a_name_that_a_with_statement_binds_is_not_what_another_one_binds_to_it(tmp_path: Path) -> None:
     setup = 'import yaml\nwith open("c.yaml") as f:\n    config = yaml.safe_load(f)\nbest = 9.0\nif config["deep"]:\n'
     setup += "    model.fc.bias.data.zero_()"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.syntax.source import SourceFile
 
 _LIBRARIES = ("gym", "gymnasium")
@@ -75,15 +77,44 @@ class MadeEnvironments:
         values = self._flow.values(node, file)
         if depth and isinstance(node, (cst.Lambda, cst.GeneratorExp)):  # which have no values
             return NOTHING.union(*(self.meant(part, file, depth - 1) for part in _parts(node)))
-        if depth and of_kind(values, Kind.INSTANCE):  # all instances of a class are one value
-            if isinstance(node, cst.Call):
-                made = [self.meant(arg.value, file, depth - 1) for arg in node.args]
-            else:
-                assigned = self._flow.scopes(file).assigned(node) if isinstance(node, cst.Name) else []
-                made = [self.meant(value, file, depth - 1) for value in assigned]
-            if found := NOTHING.union(*made):
-                return found
-        return NOTHING.union(*(self._inside(value, depth) for value in values))
+        if depth and isinstance(node, cst.Call):
+            found = self._returned(node, file, depth - 1)
+            if of_kind(values, Kind.INSTANCE):  # all instances of a class are one value
+                found = found.union(*(self.meant(arg.value, file, depth - 1) for arg in node.args))
+        elif depth:
+            found = NOTHING.union(*(self.meant(value, home, depth - 1) for value, home in self._given(node, file)))
+        else:
+            found = NOTHING
+        return found or NOTHING.union(*(self._inside(value, depth) for value in values))
+
+    def _returned(self, call: cst.Call, file: SourceFile, depth: int) -> Values:
+        """Return the environments that a call of a function of the program makes, in objects of its classes."""
+        found = NOTHING.union(
+            *(self.meant(value, home, depth) for home, value in returned_values(call, file, self._flow))
+        )
+        for function in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
+            found = frozenset(self._flow.copies.made_by(value, function.key, file, call) for value in found)
+        return found
+
+    def _given(self, node: cst.BaseExpression, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield what a name or an attribute is set to, and what calls give for a parameter."""
+        if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
+            for value in self._flow.scopes(file).assigned(node.value):
+                yield from ((item, file) for item in _items(value, node))
+        if not isinstance(node, (cst.Name, cst.Attribute)):
+            return
+        yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
+        variable = self._flow.variable(node, file) if isinstance(node, cst.Name) else None
+        yield from self._passed.get(variable, ()) if variable is not None else ()
+
+    @cached_property
+    def _passed(self) -> dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]]:
+        """The arguments that calls of the program give for each parameter."""
+        found: dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]] = {}
+        for file, call in self._calls:
+            for variable, value in self._flow.passed(call, file):
+                found.setdefault(variable, []).append((value, file))
+        return found
 
     def _inside(self, value: Value, depth: int) -> Values:
         """Return the environments that a value is, wraps, holds or returns."""
@@ -116,6 +147,19 @@ class MadeEnvironments:
         else:
             held = flow.items_of(value) if value.kind in (Kind.SEQUENCE, Kind.MAPPING) else NOTHING
         return NOTHING.union(*(self._inside(one, depth - 1) for one in held))
+
+
+def _items(container: cst.BaseExpression, item: cst.Subscript) -> list[cst.BaseExpression]:
+    """Return the elements of a literal dict or list that an item of it may be: of a key that is a text, that alone."""
+    if not isinstance(container, cst.Dict):
+        return list(_parts(container)) if isinstance(container, (cst.List, cst.Tuple, cst.ListComp)) else []
+    elements = [element for element in container.elements if isinstance(element, cst.DictElement)]
+    index = item.slice[0].slice
+    if isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString):
+        key = index.value.evaluated_value
+        texts = [e for e in elements if isinstance(e.key, cst.SimpleString) and e.key.evaluated_value == key]
+        elements = texts or elements
+    return [element.value for element in elements]
 
 
 def _parts(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
