@@ -492,6 +492,7 @@ STATISTICS = """
 
     weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
     masked = nn.CrossEntropyLoss(ignore_index=0)
+    bank = torch.zeros(8, 4)
     loader = DataLoader(data, batch_size=4, shuffle=True)
     model = MADE
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -540,6 +541,7 @@ LOSSES = {
     "kept = pack_padded_sequence(out, mask, batch_first=True)\n    loss = F.mse_loss(kept.data, y)": COUNTED,
     "kept, _ = pack_padded_sequence(out, mask)\n    loss = F.mse_loss(kept, y)": COUNTED,
     "index = torch.randperm(len(y)).cpu()\n    mixed = y[index]\n    loss = F.mse_loss(out, mixed)": "",
+    "loss = F.mse_loss(out, bank[y])": "",
     "each = F.mse_loss(out, y, reduction='none')\n    hard, _ = each.topk(2)\n    loss = hard.mean()": ORDERED,
     "each = ((out - y) ** 2).mean(1)\n    loss = torch.sort(each, descending=True)[0][:2].mean()": ORDERED,
     "each = F.mse_loss(out, y, reduction='none')\n    first = each.argsort()[:2]\n"

@@ -39,7 +39,7 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
     first, rest = node.slice[0].slice, node.slice[1:]
     if _packs(node.value, file, totals):  # its numbers are the first of its parts
         return True
-    if not isinstance(first, cst.Index) or not totals.differs(node.value, file):
+    if not isinstance(first, cst.Index) or not totals.differs(node.value, file) or _is_kept(node.value, file, totals):
         return False
     return (
         all(isinstance(element.slice, cst.Slice) for element in rest)
@@ -60,6 +60,15 @@ def _packs(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> b
     """Return whether an expression is a packed sequence."""
     is_packed = isinstance(node, cst.Call) and called_name(node) == "pack_padded_sequence"
     return is_packed and totals.differs(node, file)
+
+
+def _is_kept(container: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether something is made of no batch: it has an item for each index of one, as a memory bank."""
+    root = container
+    while isinstance(root, cst.Attribute) and dotted(root.value) != "self":
+        root = root.value
+    values = totals.flow.scopes(file).assigned(root) if isinstance(root, (cst.Name, cst.Attribute)) else []
+    return bool(values) and not any(totals.differs(value, file) for value in values)
 
 
 def _has_fixed_index(call: cst.Call, file: SourceFile) -> bool:
