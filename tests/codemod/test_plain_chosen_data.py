@@ -113,6 +113,32 @@ def test_items_that_a_loss_keeps_of_samples_are_for_review(line: str, found: str
     assert _reviews(tmp_path, MEMORY.format(line=line)) == ([] if found is None else [found])
 
 
+LABELS = """\
+labels = torch.zeros(8, 4)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, index in DataLoader(data, batch_size=4, shuffle=True):
+        out = model(x)
+        optimizer.zero_grad()
+        F.mse_loss(out, {target}).backward()
+        optimizer.step()
+        x[index > 2] = x[index > 2] + out.detach()
+        labels[{index}] = out.detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "index", "is_reviewed"),
+    [("labels[index]", "index", True), ("x", "index", False), ("labels[:4]", "epoch", False)],
+)
+def test_labels_that_a_loop_corrects_by_its_outputs_are_for_review(
+    target: str, index: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    kept = "each rank keeps its own labels, of the samples of its share of the data"
+    assert _reviews(tmp_path, LABELS.format(target=target, index=index)) == [kept] * is_reviewed
+
+
 @pytest.mark.parametrize("home", ["torch.quantization", "torch.ao.quantization"])
 def test_ranges_of_quantization_that_training_observes_are_for_review(home: str, tmp_path: Path) -> None:
     text = f"""\

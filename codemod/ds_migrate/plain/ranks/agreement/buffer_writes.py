@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.rules.codes import Code
@@ -99,13 +100,28 @@ def _is_numbered(node: cst.CSTNode) -> TypeGuard[cst.Subscript]:
 
 
 def _kept_samples(file: SourceFile, values: RankValues) -> Iterator[tuple[cst.Assign, str]]:
-    """Yield the lines that write what a batch gives to those items of an attribute that the batch names."""
+    """Yield the lines that write what a batch gives to those items of an attribute, or a variable, that it names."""
     for node in file.nodes(cst.Assign):
         for target in targets(node):
             if isinstance(target, cst.Subscript) and values.differs(node.value, file):
-                name = _own_attribute(target.value)
+                name = _own_attribute(target.value) or _read_again(target.value, file)
                 if name is not None and any(values.differs(part.slice, file) for part in target.slice):
                     yield node, name
+
+
+def _read_again(node: cst.BaseExpression, file: SourceFile) -> str | None:
+    """Return the variable that an expression is, where the loops around read it that do not make it."""
+    loops = [outer for outer in file.ancestors(node) if isinstance(outer, (cst.For, cst.While))]
+    if not isinstance(node, cst.Name) or not loops:
+        return None
+    lines: list[cst.Assign] = file.nodes(cst.Assign, below=file.function(node) or file.module)
+    makers = [line for line in lines for target in targets(line) if node.value in names_in(target)]
+    is_made = not makers or any(outer is loops[-1] for line in makers for outer in file.ancestors(line))
+    is_made |= any(node.value in names_in(loop.target) for loop in loops if isinstance(loop, cst.For))
+    statement = file.statement(node)
+    names: list[cst.Name] = file.nodes(cst.Name, below=loops[-1])
+    is_read = any(one.value == node.value and file.statement(one) is not statement for one in names)
+    return node.value if is_read and not is_made else None
 
 
 def _own_attribute(node: cst.CSTNode) -> str | None:
