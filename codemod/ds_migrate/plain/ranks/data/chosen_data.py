@@ -40,12 +40,7 @@ def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _is_chosen(node: cst.BaseExpression, file: SourceFile, flow: Flow, values: RankValues, depth: int) -> bool:
-    """Return whether an expression is made of what differs by rank, as an object of the program by its arguments.
-
-    A name that a comprehension binds, as ``sets[x]`` has it, may be another variable outside.
-    """
-    if isinstance(node, cst.Subscript) and any(isinstance(a, cst.BaseComp) for a in file.ancestors(node)):
-        node = node.value
+    """Return whether an expression is made of what differs by rank, as an object of the program by its arguments."""
     if values.differs(node, file):
         return True
     if depth == 0:
