@@ -8,7 +8,7 @@ import pytest
 from ds_migrate.plain.dataflow.values import Kind, Value, Values
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments
-from plain_loops import HEADER, LOOP, run
+from plain_loops import HEADER, LOOP, convert, run
 
 
 def test_a_variable_does_not_take_over_hundreds_of_parts_at_once() -> None:
@@ -59,3 +59,9 @@ def test_an_environment_that_many_ways_lead_to_is_looked_for_once(
 
 def parts_of(values: frozenset[Value], count: int) -> frozenset[Value]:
     return frozenset(sorted(values, key=lambda value: value.key)[:count])
+
+
+def test_each_call_that_may_have_made_an_object_is_looked_at_once(tmp_path: Path) -> None:
+    lines = "".join(f"image = image.step_{number}()\n" for number in range(60)) + "image.save('a.png')\n"
+    text = HEADER + LOOP + "from PIL import Image\nimage = Image.open('b.png')\n" + lines
+    assert "if is_main_rank():\n    image.save('a.png')" in convert(tmp_path, text)

@@ -126,20 +126,25 @@ class OutputCalls:
         places += [arg.value for arg in (call.args[1:] if is_moved else call.args)]
         return any(self._is_made(p, _BUFFERS, file) or self._temporary.is_one(p, file) for p in places)
 
-    def _is_made(
-        self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile, depth: int = _DEPTH
-    ) -> bool:
-        """Return whether a library has made an object, by how the names of its makers begin."""
-        values = of_kind(self._flow.values(node, file), Kind.OBJECT)
-        made = [(self._flow.node(value), self._flow.file(value)) for value in values] or [(node, file)]
-        return any(isinstance(maker, cst.Call) and self._makes(maker, makers, home, depth) for maker, home in made)
+    def _is_made(self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile) -> bool:
+        """Return whether a library has made an object, or what has made that: ``image`` of ``image.resize()``.
 
-    def _makes(self, maker: cst.Call, makers: tuple[str, ...], file: SourceFile, depth: int) -> bool:
-        """Return whether a call is of what a library has, or of what such an object is or has: ``image.resize()``."""
-        if any(value.name.startswith(makers) for value in self._flow.values(maker.func, file)):
-            return True
-        owner = maker.func.value if isinstance(maker.func, cst.Attribute) else maker.func
-        return depth > 0 and self._is_made(owner, makers, file, depth - 1)
+        The names of its makers begin as these do. Each call is looked at once: many ways may lead to one.
+        """
+        todo, seen = [(node, file, _DEPTH)], set[int]()
+        for part, home, depth in todo:  # grows
+            values = of_kind(self._flow.values(part, home), Kind.OBJECT)
+            for maker, place in [(self._flow.node(v), self._flow.file(v)) for v in values] or [(part, home)]:
+                if not isinstance(maker, cst.Call) or id(maker) in seen:
+                    continue
+                seen.add(id(maker))
+                if any(value.name.startswith(makers) for value in self._flow.values(maker.func, place)):
+                    return True
+                if depth > 0:
+                    todo.append(
+                        (maker.func.value if isinstance(maker.func, cst.Attribute) else maker.func, place, depth - 1)
+                    )
+        return False
 
     def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call writes to."""
