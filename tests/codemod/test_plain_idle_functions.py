@@ -150,6 +150,15 @@ def test_ranks_start_in_the_method_that_only_tests_call(test: str, tmp_path: Pat
     assert after.get("test_it.py") is None
 
 
+def test_ranks_start_in_the_method_for_tests_and_where_a_script_begins(tmp_path: Path) -> None:
+    test = "from library import Net, Trainer\n\n\ndef test_it():\n    Trainer(Net()).fit()\n"
+    script = "from library import Net, Trainer\n\nprint(1)\nTrainer(Net()).fit()\n"
+    report = run(tmp_path, library=body(LIBRARY), test_it=test, script=script)
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert STARTED_BY_THE_METHOD in after["library.py"] and "\ninit_distributed()\n" in after["script.py"]
+    assert not after.get("test_it.py")
+
+
 @pytest.mark.parametrize("use", ["model.model.eval()", "name = getattr(model, 'name', '')"])
 def test_a_script_that_only_infers_with_the_object_of_a_training_class_stays_as_it_is(use: str, tmp_path: Path) -> None:
     text = (

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import deepspeed
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset
@@ -59,15 +58,6 @@ def test_a_script_that_sets_another_world_size_after_its_rank_started_alone_is_r
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InvalidExperimentException, match="the world size is 2 by the script's own"):
         _distributed.init_distributed()
-
-
-def test_an_engine_starts_the_ranks_that_nothing_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[bool] = []
-    monkeypatch.setattr(_distributed, "_is_started", lambda: bool(started))
-    monkeypatch.setattr(_distributed, "init_distributed", lambda: started.append(True))
-    monkeypatch.setattr(deepspeed, "initialize", _distributed._starting_ranks(lambda model: (model, started)))
-    assert deepspeed.initialize(model="net") == ("net", [True])
-    assert deepspeed.initialize(model="net") == ("net", [True])
 
 
 def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:

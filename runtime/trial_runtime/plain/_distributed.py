@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import deepspeed
 import torch
@@ -126,22 +124,3 @@ def _check(what: str, wanted: int | None, started: int) -> None:
 
 def _is_started() -> bool:
     return dist.is_initialized() and bool(_PATCHES)
-
-
-def _starting_ranks(initialize: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``deepspeed.initialize`` that starts the ranks where nothing has, as a command or a test does not.
-
-    DeepSpeed itself would look for those of MPI.
-    """
-
-    @functools.wraps(initialize)
-    def start_and_initialize(*args: Any, **kwargs: Any) -> Any:
-        if _is_started():
-            return initialize(*args, **kwargs)
-        init_distributed()
-        return deepspeed.initialize(*args, **kwargs)  # as the patches leave it
-
-    return start_and_initialize
-
-
-deepspeed.initialize = _starting_ranks(deepspeed.initialize)

@@ -20,8 +20,8 @@ Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the f
 def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draws: EarlyDraws) -> list[Beginning]:
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
-    Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: an engine
-    that they make starts the one rank that they have.
+    Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: the function
+    that they call starts the one rank that they have.
 
     Args:
         draws: one of a module before its block of ``__main__`` has ranks start before that.
@@ -35,7 +35,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             if first is not None:
                 found.append((file, first, None))
             continue
-        callers = [one for one in facts.callers.of(function) if one[0] is site.file or not _has_tests_alone(one[0])]
+        every = facts.callers.of(function)
+        callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
         for caller, at in callers:
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
@@ -43,6 +44,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
+        if callers and len(callers) < len(every):
+            found.append((file, body[0], None))  # for the tests: where a script has started the ranks, it does nothing
         maker = None if callers else _maker(function, file, facts, draws)
         if maker is not None:
             seen.append((file, maker, maker))
