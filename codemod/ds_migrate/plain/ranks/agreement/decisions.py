@@ -29,6 +29,7 @@ from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.carried_numbers import carried_numbers
 from ds_migrate.plain.ranks.data.losses.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
@@ -130,6 +131,8 @@ def agree(
     for note in (*share_statistics(plan, files, values, common), *compared_samples(parts, flow, values)):
         review(note)
     for note in (*batch_statistics(parts, totals), *ordered_samples(parts, totals, plan.facts.callers)):
+        review(note)
+    for note in carried_numbers(parts, values):
         review(note)
     for note in chosen_data(shares, flow, values):
         review(note)

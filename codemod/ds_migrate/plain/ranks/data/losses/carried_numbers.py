@@ -1,0 +1,95 @@
+"""Numbers that a program carries from batch to batch into its losses, as weights that follow the losses before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, dotted, targets, walk, without_index
+from ds_migrate.syntax.source import SourceFile
+
+_LOOPS = (cst.For, cst.While)
+_Line = cst.Assign | cst.AugAssign
+
+
+def carried_numbers(parts: Iterable[LossPart], values: RankValues) -> Iterator[Note]:
+    """Yield a note for each name whose value differs by rank, is made of the one before, and is a factor of a loss."""
+    seen = set[tuple[int, str]]()
+    for file, node, is_in_model in parts:
+        name = dotted(node) if isinstance(node, (cst.Name, cst.Attribute)) else None
+        scope = file.class_around(node) if name is not None and "." in name else file.function(node)
+        if name is None or is_in_model or (id(scope), name) in seen or not _is_operand(node, file):
+            continue
+        seen.add((id(scope), name))
+        line = _carrying(node, name, scope or file.module, file, values) if values.differs(node, file) else None
+        if line is not None:
+            message = f"each rank makes its own {name} of the batches of its share, one after the other, for the loss"
+            advice = "make it of mean_over_ranks() of what a batch gives, and all ranks have the same"
+            yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
+
+
+def _is_operand(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a loss is computed with a name, or with an item of it."""
+    outer = file.parent(node)
+    while isinstance(outer, (cst.Subscript, cst.UnaryOperation)):
+        outer = file.parent(outer)
+    return isinstance(outer, cst.BinaryOperation)
+
+
+def _carrying(node: cst.CSTNode, name: str, scope: cst.CSTNode, file: SourceFile, values: RankValues) -> _Line | None:
+    """Return the line that makes a value of the one before; None where each batch begins with another one."""
+    lines = [line for line in file.nodes(cst.Assign, cst.AugAssign, below=scope) if _sets(line, name)]
+    carrying = [line for line in lines if _carries(line, name) and not _is_of_samples(line, file, values)]
+    items = [line for line in lines if any(isinstance(target, cst.Subscript) for target in targets(line))]
+    begun = [line for line in lines if line not in carrying and line not in items]
+    if "." in name:
+        is_begun_again = any(not _is_init(line, file) for line in begun) or _is_buffer(name, file)
+        return next(iter(carrying), None) if not is_begun_again else None
+    loop = _loop_over_batches(node, file, values)
+    binding = [*begun, *(other.target for other in file.nodes(cst.For, below=scope) if name in names_in(other.target))]
+    if loop is None or any(outer is loop for line in binding for outer in file.ancestors(line)):
+        return None
+    return next((line for line in carrying if any(outer is loop for outer in file.ancestors(line))), None)
+
+
+def _loop_over_batches(node: cst.CSTNode, file: SourceFile, values: RankValues) -> cst.CSTNode | None:
+    """Return the loop around a node whose target differs by rank; the outermost one where that of none does."""
+    loops = [outer for outer in file.ancestors(node) if isinstance(outer, _LOOPS)]
+    over = [loop for loop in loops if isinstance(loop, cst.For) and values.differs(loop.target, file)]
+    return next(iter(over or reversed(loops)), None)
+
+
+def _sets(line: _Line, name: str) -> bool:
+    return any(dotted(without_index(target)) == name or name in names_in(target) for target in targets(line))
+
+
+def _carries(line: _Line, name: str) -> bool:
+    """Return whether a line makes a value of the one before."""
+    read = (part for part in walk(line.value) if isinstance(part, (cst.Name, cst.Attribute)))
+    return isinstance(line, cst.AugAssign) or any(dotted(part) == name for part in read)
+
+
+def _is_of_samples(line: _Line, file: SourceFile, values: RankValues) -> bool:
+    """Return whether a line sets items that a batch names: those of the samples that it has."""
+    return any(isinstance(target, cst.Subscript) and values.differs(target.slice[0], file) for target in targets(line))
+
+
+def _is_init(line: cst.CSTNode, file: SourceFile) -> bool:
+    function = file.function(line)
+    return function is not None and function.name.value == "__init__"
+
+
+def _is_buffer(name: str, file: SourceFile) -> bool:
+    """Return whether a module registers an attribute as a buffer: those are asked for by themselves."""
+    calls = map(file.parent, file.attributes_by_name.get("register_buffer", ()))
+    known = (argument(call, 0, "name") for call in calls if isinstance(call, cst.Call))
+    return any(
+        isinstance(arg.value, cst.SimpleString) and arg.value.evaluated_value == name.rpartition(".")[2]
+        for arg in known if arg is not None
+    )  # fmt: skip
