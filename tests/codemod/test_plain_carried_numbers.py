@@ -80,6 +80,7 @@ trainer = Trainer()
     [
         ("self.weight = 0.9 * self.weight + 0.1 * number", ["self.weight"]),
         ("self.weight += number", ["self.weight"]),
+        ("new = self.weight + number\n        self.weight = max(new, 0.1)", ["self.weight"]),
         ("self.weight = number", []),
         ("self.weight = 0.9 * self.weight", []),
     ],

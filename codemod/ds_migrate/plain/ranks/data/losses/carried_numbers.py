@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
@@ -15,10 +16,11 @@ from ds_migrate.syntax.nodes import argument, dotted, targets, walk, without_ind
 from ds_migrate.syntax.source import SourceFile
 
 _LOOPS = (cst.For, cst.While)
+_DEPTH = 3  # of names between a value and the one before
 _Line = cst.Assign | cst.AugAssign
 
 
-def carried_numbers(parts: Iterable[LossPart], values: RankValues) -> Iterator[Note]:
+def carried_numbers(parts: Iterable[LossPart], flow: Flow, values: RankValues) -> Iterator[Note]:
     """Yield a note for each name whose value differs by rank, is made of the one before, and is a factor of a loss."""
     seen = set[tuple[int, str]]()
     for file, node, is_in_model in parts:
@@ -27,7 +29,7 @@ def carried_numbers(parts: Iterable[LossPart], values: RankValues) -> Iterator[N
         if name is None or is_in_model or (id(scope), name) in seen or not _is_operand(node, file):
             continue
         seen.add((id(scope), name))
-        line = _carrying(node, name, scope or file.module, file, values) if values.differs(node, file) else None
+        line = _carrying(node, name, scope or file.module, file, values, flow) if values.differs(node, file) else None
         if line is not None:
             message = f"each rank makes its own {name} of the batches of its share, one after the other, for the loss"
             advice = "make it of mean_over_ranks() of what a batch gives, and all ranks have the same"
@@ -42,10 +44,12 @@ def _is_operand(node: cst.CSTNode, file: SourceFile) -> bool:
     return isinstance(outer, cst.BinaryOperation)
 
 
-def _carrying(node: cst.CSTNode, name: str, scope: cst.CSTNode, file: SourceFile, values: RankValues) -> _Line | None:
+def _carrying(
+    node: cst.CSTNode, name: str, scope: cst.CSTNode, file: SourceFile, values: RankValues, flow: Flow
+) -> _Line | None:
     """Return the line that makes a value of the one before; None where each batch begins with another one."""
     lines = [line for line in file.nodes(cst.Assign, cst.AugAssign, below=scope) if _sets(line, name)]
-    carrying = [line for line in lines if _carries(line, name) and not _is_of_samples(line, file, values)]
+    carrying = [line for line in lines if _carries(line, name, file, flow) and not _is_of_samples(line, file, values)]
     items = [line for line in lines if any(isinstance(target, cst.Subscript) for target in targets(line))]
     begun = [line for line in lines if line not in carrying and line not in items]
     if "." in name:
@@ -69,10 +73,17 @@ def _sets(line: _Line, name: str) -> bool:
     return any(dotted(without_index(target)) == name or name in names_in(target) for target in targets(line))
 
 
-def _carries(line: _Line, name: str) -> bool:
-    """Return whether a line makes a value of the one before."""
-    read = (part for part in walk(line.value) if isinstance(part, (cst.Name, cst.Attribute)))
-    return isinstance(line, cst.AugAssign) or any(dotted(part) == name for part in read)
+def _carries(line: _Line, name: str, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a line makes a value of the one before, through other names too."""
+    return isinstance(line, cst.AugAssign) or _reads(line.value, name, file, flow, _DEPTH)
+
+
+def _reads(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow, depth: int) -> bool:
+    parts = [part for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute))]
+    if any(dotted(part) == name for part in parts):
+        return True
+    made = (value for part in parts if isinstance(part, cst.Name) for value in flow.scopes(file).assigned(part))
+    return depth > 0 and "." in name and any(_reads(value, name, file, flow, depth - 1) for value in made)
 
 
 def _is_of_samples(line: _Line, file: SourceFile, values: RankValues) -> bool:

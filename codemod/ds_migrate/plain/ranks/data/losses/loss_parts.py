@@ -84,11 +84,12 @@ class _Finder:
 
 
 def _values_of(line: cst.Assign | cst.AugAssign, name: cst.Name) -> Iterator[cst.CSTNode]:
-    """Yield what a line sets a variable to, and the index of what it sets of it."""
+    """Yield what a line sets a variable to, or what it sets of it, with the index."""
     names = [one for target in targets(line) for one in names_in(target)]
-    if name.value in names and not _takes_apart(line, name):
+    items = [target for target in targets(line) if _is_item_of(target, name)]
+    if items or (name.value in names and not _takes_apart(line, name)):
         yield line.value
-    yield from (target for target in targets(line) if _is_item_of(target, name))
+    yield from items
 
 
 def _takes_apart(line: cst.Assign | cst.AugAssign, name: cst.Name) -> bool:
