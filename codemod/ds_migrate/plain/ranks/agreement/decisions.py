@@ -25,6 +25,7 @@ from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finit
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
+from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
@@ -137,6 +138,7 @@ def agree(
     for note in chosen_data(shares, flow, values):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
+    of_shares += (*counted_ends(files, values, flow),)
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))
     for note in of_shares:
         if may_run_alone(note.file, plan.facts):
