@@ -31,6 +31,14 @@ def test_the_whole_state_is_saved_and_loaded_at_stage_1(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("line", ["print('Saved', {})", "_ = {}", "epoch > 0 and {}"])
+@pytest.mark.parametrize("save", [SAVE.strip(), "torch.save(model.state_dict(), 'last.pt')"], ids=["shares", "weights"])
+def test_rank_0_alone_saves_inside_an_expression(save: str, line: str, tmp_path: Path) -> None:
+    """All ranks wrote the file at the same time: as an argument of print(), it counted as what all compute."""
+    after = convert(tmp_path, HEADER + EPOCHS + line.format(save) + "\n")
+    assert "save_on_main_rank(" in after and "torch.save(" not in after
+
+
 @pytest.mark.parametrize(
     ("made", "state"),
     [

@@ -217,16 +217,15 @@ class OutputGuards:
                 self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
     def _save_shares(self, call: cst.Call, file: SourceFile) -> None:
-        """Have all ranks give their shares of what rank 0 saves."""
-        is_line = isinstance(file.parent(call), cst.Expr)
-        if (
-            is_line
-            and self._calls.gathers_state(call, file)
-            and self._calls.saves(call, file)
-            and not is_guarded(call, file)
-        ):
+        """Have all ranks give their shares of what rank 0 saves, and evaluate an expression that saves."""
+        if is_guarded(call, file) or not self._calls.saves(call, file):
+            return
+        gathers = self._calls.gathers_state(call, file)
+        is_inside = not isinstance(file.parent(call), cst.Expr) and self._flow.is_call_of(call, file, ("torch.save",))
+        if gathers or (is_inside and not is_idle(call, file, self._facts)):
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
-            self._converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves what all ranks have a share of")
+            message = "only rank 0 saves what all ranks have a share of" if gathers else "only rank 0 saves"
+            self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
 
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
         """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
