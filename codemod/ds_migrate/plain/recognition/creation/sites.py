@@ -211,6 +211,7 @@ def _common_statement(
     """Return the statement after which all of these have run: the last one, or the ``if`` with all in its branches.
 
     None where one runs after another that its engine was made from: the optimizer of this name is used between them.
+    None, too, where branches step it themselves: each makes its engine.
     """
     statements = list({id(statement): statement for statement in statements}.values())
     if len(statements) == 1:
@@ -219,7 +220,10 @@ def _common_statement(
     shared = [node for node in chains[0] if all(any(node is other for other in chain) for chain in chains[1:])]
     for node in shared:
         if isinstance(node, cst.If):
-            return head_of(node, file)
+            head = head_of(node, file)
+            if not _is_stepped(head, name):
+                return head
+            break
         if isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Module)):
             break
     block = shared[0]
@@ -232,4 +236,12 @@ def _common_statement(
     between = [line for i, line in enumerate(block.body) if min(made) < i < max(made) and i not in made]
     last = block.body[max(made)]
     is_used = any(dotted(node) == name for line in between for node in walk(line))
+    is_used |= any(_is_stepped(block.body[i], name) for i in made)
     return None if is_used or not isinstance(last, cst.BaseStatement) else last
+
+
+def _is_stepped(statement: cst.CSTNode, name: str | None) -> bool:
+    return name is not None and any(
+        isinstance(node, cst.Attribute) and node.attr.value == "step" and dotted(node.value) == name
+        for node in walk(statement)
+    )
