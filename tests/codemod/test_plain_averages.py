@@ -518,6 +518,12 @@ LOSSES = {
     "loss = (out * mask).sum() / len(out)": "",
     "loss = out[mask > 0].mean()": ALL,
     "loss = F.mse_loss(out[y > 0], y[y > 0])": COUNTED,
+    "loss = ((out[y > 0] - y[y > 0]) ** 2).mean()": ALL,
+    "loss = model(x[y > 0]).pow(2).sum(dim=1).mean()": ALL,
+    "kept = torch.where(y > 0)\n    each = nn.MSELoss(reduction='none')\n"
+    "    loss = torch.mean(torch.sum(each(model(x[kept]), model(y[kept])), dim=1))": ALL,
+    "dims = (0, 1)\n    loss = 1 - (out * y).sum(dims) / y.sum(dims)": ALL,
+    "dims = (1,)\n    loss = (1 - (out * y).sum(dims) / y.sum(dims)).mean()": "",
     "loss = out[torch.randperm(4)].mean()": "",
     "loss = weighted(out, y)": COUNTED,
     "loss = masked(out, y)": COUNTED,

@@ -108,7 +108,7 @@ class BatchTotals:
         operand, dims = self._operand(call, file)
         if operand is None or not self.differs(operand, file) or self._is_of_sample(operand, file):
             return False
-        is_over_samples = self._is_first(dims) if dims is not None else name not in _NEEDS_DIM
+        is_over_samples = self._is_first(dims, file) if dims is not None else name not in _NEEDS_DIM
         if dims is not None and isinstance(operand, cst.Call) and called_name(operand) == "stack":
             return False  # over the elements of the list
         return is_over_samples and not self.is_total(operand, file)
@@ -132,9 +132,11 @@ class BatchTotals:
         dims = argument(call, position, "dim") or argument(call, None, "axis")
         return operand, dims.value if dims is not None else None
 
-    def _is_first(self, dims: cst.BaseExpression) -> bool:
-        """Return whether dimensions, as written, have that of samples among them."""
-        return any(number(part) == 0 for part in elements(dims)) or dotted(dims) == "None"
+    def _is_first(self, dims: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether dimensions, as written there or behind a name, have that of samples among them."""
+        is_named = isinstance(dims, (cst.Name, cst.Attribute)) and dotted(dims) != "None"
+        written = self.flow.scopes(file).assigned(dims) if is_named else [dims]
+        return any(dotted(each) == "None" or any(number(p) == 0 for p in elements(each)) for each in written)
 
     def _is_of_sample(self, operand: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether something is of one sample, as an index or a loop over those of a batch gives it."""

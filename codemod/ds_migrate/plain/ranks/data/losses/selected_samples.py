@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SUMS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import index_in
-from ds_migrate.syntax.nodes import called_name, dotted
+from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers
+from ds_migrate.syntax.nodes import called_name, dotted, operands
 from ds_migrate.syntax.source import SourceFile
 
 _SELECTS = frozenset({"masked_select", "index_select", "pack_padded_sequence"})
@@ -28,8 +30,10 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
         name = called_name(node)
         if name in _SELECTS:
             return totals.differs(node, file) and not _has_fixed_index(node, file)
-        is_kept = name in _KEEPS and isinstance(node.func, cst.Attribute)
-        return is_kept and isinstance(node.func, cst.Attribute) and is_selected(node.func.value, file, totals, depth)
+        given = operands(node) if _is_of_each(node, file, totals) else []
+        return any(is_selected(part, file, totals, depth) for part in given)
+    if isinstance(node, cst.BinaryOperation):
+        return any(is_selected(side, file, totals, depth) for side in (node.left, node.right))
     if isinstance(node, cst.Attribute):
         return node.attr.value == "data" and is_selected(node.value, file, totals, depth)
     if isinstance(node, cst.Name):
@@ -46,6 +50,13 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
         and totals.differs(first.value, file)
         and not _is_fixed(first.value, file)
     )
+
+
+def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether a call gives something for each sample: a model's output, a loss that is not reduced."""
+    is_known = called_name(call) in _KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
+    is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE))
+    return (is_known or is_model) and not totals.is_total(call, file)
 
 
 def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
