@@ -31,6 +31,7 @@ GROUP = "torch.distributed.init_process_group('gloo')\n"
         ("z = data.cuda(0)", "z = data.cuda()"),
         ("z = data.cuda(device)", "z = data.cuda(device)"),
         ("z = data.cuda(non_blocking=True)", "z = data.cuda(non_blocking=True)"),
+        ("places = {'cuda:1': 'cuda:0'}", "places = {'cuda:1': 'cuda'}"),
         ("d = f'cuda:{local_rank}'", "d = f'cuda:{local_rank}'"),
         ("torch.cuda.set_device(args.gpu)", ""),
         ("with torch.cuda.device(args.gpu):\n    z = 1", "with torch.cuda.device(-1):\n    z = 1"),

@@ -12,7 +12,7 @@ from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text
+from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text, is_saved_device
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code
 from ds_migrate.syntax.source import SourceFile
@@ -40,7 +40,7 @@ class RankDevices:
         for file in files:
             for node in file.nodes(cst.SimpleString, cst.FormattedString, cst.BinaryOperation):
                 name = self._unnumbered(node)
-                if name is not None:
+                if name is not None and not (isinstance(node, cst.SimpleString) and is_saved_device(node, file)):
                     file.replace(node, name)
                     self._converted(
                         Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, whatever its number"

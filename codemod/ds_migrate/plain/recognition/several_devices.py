@@ -20,7 +20,7 @@ def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
     for file in files:
         for node in file.nodes(cst.SimpleString) if b"cuda:" in file.data else ():
             number = NUMBERED_DEVICE.fullmatch(device_text(node))
-            if number is not None:
+            if number is not None and not is_saved_device(node, file):
                 found.setdefault(number.group(1), (file, node))
     if len(found) < 2:
         return None
@@ -30,6 +30,12 @@ def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
         f"the program uses several devices by number: {', '.join(f'cuda:{n}' for n in sorted(found))}",
         "train on one device in each process, the current one: cuda",
     )  # fmt: skip
+
+
+def is_saved_device(node: cst.SimpleString, file: SourceFile) -> bool:
+    """Return whether a device is a key of a map, as of ``map_location=``: it names where a file was saved."""
+    outer = file.parent(node)
+    return isinstance(outer, cst.DictElement) and outer.key is node
 
 
 def device_text(node: cst.SimpleString) -> str:
