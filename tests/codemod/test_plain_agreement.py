@@ -584,6 +584,18 @@ def test_numbers_of_a_share_that_rule_training_are_the_mean(old: str, new: str, 
     assert expected in convert(tmp_path, head + loader + setup + "\n" + text.replace(loader, ""))
 
 
+def test_the_parameters_that_a_function_gets_behind_a_name_are_no_learning_rate(tmp_path: Path) -> None:
+    factory = "def create(name, *args, **kwargs):\n    return REGISTRY[name](*args, **kwargs)\n\n\n"
+    factory += "REGISTRY = {'SGD': torch.optim.SGD}\n"
+    text = EPOCHS.format(setup=f"{FOUND}best = 3", before="pass", after="pass")
+    text = text.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "create('SGD', model.parameters(), lr=found)")
+    text = text.replace("model = Net()", "model = pick(Net(), found)")
+    loader = "loader = DataLoader(data, batch_size=4, shuffle=True)\n"
+    pick = "def pick(net, found):\n    return net if found else Net()\n\n\n"
+    after = convert(tmp_path, HEADER + factory + pick + loader + text.replace(loader, ""))
+    assert "create('SGD', model.parameters(), lr=mean_over_ranks(found))" in after
+
+
 def test_a_schedule_has_the_same_settings_on_all_ranks(tmp_path: Path) -> None:
     lines = "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=found, total_steps=best)\n"
     lines += "other = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[best])\n"

@@ -6,11 +6,13 @@ waiting for each other, or with other weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.containers.mappings import display_items
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
@@ -63,7 +65,7 @@ class AgreedNumbers:
     def agree_on_settings(self, site: Site, files: Iterable[SourceFile]) -> None:
         """Let a site's optimizers, and the schedules on them, have the same settings on all ranks."""
         for file, maker in site.makers:
-            for arg in maker.args[1:]:
+            for arg in _settings(maker, file, self._plan.facts.flow):
                 self._set(arg, maker, file)
             for name, value in _group_settings(file):
                 self._agree(value, name, maker, file)
@@ -103,6 +105,12 @@ class AgreedNumbers:
 
     def _average(self, node: cst.BaseExpression, file: SourceFile, *, is_count: bool) -> None:
         wrap(file, node, self._runtime.name(file, _MEAN), *(["int"] if is_count else []))
+
+
+def _settings(maker: cst.Call, file: SourceFile, flow: Flow) -> Sequence[cst.Arg]:
+    """Return what an optimizer is given behind its parameters, which a function may get behind its class's name."""
+    first = next((i for i, arg in enumerate(maker.args) if are_parameters(arg.value, flow.scopes(file))), 0)
+    return maker.args[first + 1 :]
 
 
 def _group_settings(file: SourceFile) -> Iterator[tuple[str, cst.BaseExpression]]:
