@@ -522,6 +522,7 @@ LOSSES = {
     "loss = model(x[y > 0]).pow(2).sum(dim=1).mean()": ALL,
     "kept = torch.where(y > 0)\n    each = nn.MSELoss(reduction='none')\n"
     "    loss = torch.mean(torch.sum(each(model(x[kept]), model(y[kept])), dim=1))": ALL,
+    "layer = nn.Sequential(nn.Linear(4, 4))\n    loss = layer(x[y > 0]).pow(2).mean()": ALL,
     "dims = (0, 1)\n    loss = 1 - (out * y).sum(dims) / y.sum(dims)": ALL,
     "dims = (1,)\n    loss = (1 - (out * y).sum(dims) / y.sum(dims)).mean()": "",
     "loss = out[torch.randperm(4)].mean()": "",

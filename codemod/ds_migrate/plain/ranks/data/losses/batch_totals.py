@@ -134,8 +134,9 @@ class BatchTotals:
 
     def _is_first(self, dims: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether dimensions, as written there or behind a name, have that of samples among them."""
-        is_named = isinstance(dims, (cst.Name, cst.Attribute)) and dotted(dims) != "None"
-        written = self.flow.scopes(file).assigned(dims) if is_named else [dims]
+        written = [dims]
+        if isinstance(dims, (cst.Name, cst.Attribute)) and dotted(dims) != "None":
+            written = self.flow.scopes(file).assigned(dims)
         return any(dotted(each) == "None" or any(number(p) == 0 for p in elements(each)) for each in written)
 
     def _is_of_sample(self, operand: cst.BaseExpression, file: SourceFile) -> bool:

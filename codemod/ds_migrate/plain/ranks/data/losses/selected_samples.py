@@ -55,7 +55,7 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
 def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
     """Return whether a call gives something for each sample: a model's output, a loss that is not reduced."""
     is_known = called_name(call) in _KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
-    is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE))
+    is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE, Kind.OBJECT))
     return (is_known or is_model) and not totals.is_total(call, file)
 
 
