@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
-from ds_migrate.plain.ranks.files.temporary_files import TemporaryFiles
+from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.rank_zero.loggers import BARS
 from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
 from ds_migrate.syntax.nodes import argument, dotted, last_name, walk
@@ -77,7 +77,7 @@ class OutputCalls:
         self._plan = plan
         self._flow = plan.facts.flow
         self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
-        self._temporary = TemporaryFiles(plan.facts.flow, plan.facts.callers)
+        self._of_rank = RankFiles(plan.facts.flow, plan.facts.callers)
         self.skippable = SkippableExpressions(self._flow, {id(state.call) for state in plan.state_calls})
 
     def is_print(self, call: cst.Call, file: SourceFile) -> bool:
@@ -124,7 +124,7 @@ class OutputCalls:
         is_moved = last_name(call.func) in _MOVING and len(call.args) > 1
         places = [call.func.value] if isinstance(call.func, cst.Attribute) else []
         places += [arg.value for arg in (call.args[1:] if is_moved else call.args)]
-        return any(self._is_made(p, _BUFFERS, file) or self._temporary.is_one(p, file) for p in places)
+        return any(self._is_made(p, _BUFFERS, file) or self._of_rank.is_one(p, file) for p in places)
 
     def _is_made(self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile) -> bool:
         """Return whether a library has made an object, or what has made that: ``image`` of ``image.resize()``.

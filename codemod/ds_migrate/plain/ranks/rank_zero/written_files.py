@@ -13,7 +13,7 @@ from ds_migrate.plain.ranks.files.opened_files import (
     opens_to_write,
     path_opened,
 )
-from ds_migrate.plain.ranks.files.temporary_files import TemporaryFiles
+from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -44,10 +44,10 @@ def write_once(
                 _open_nowhere(file, call, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
     notes: list[Note] = []
-    temporary = TemporaryFiles(facts.flow, facts.callers)
+    of_rank = RankFiles(facts.flow, facts.callers)
     for file in files:
         for call in file.nodes(cst.Call):
-            if any(temporary.is_one(arg.value, file) for arg in call.args[:1]):
+            if any(of_rank.is_one(arg.value, file) for arg in call.args[:1]):
                 continue
             if opens_archive_to_write(call, file, facts.flow) and not (
                 is_guarded(call, file) or is_idle(call, file, facts)

@@ -1,34 +1,45 @@
-"""Temporary files of which each rank has another one, which it writes, reads and removes alone."""
+"""Files of which each rank has another one, which it writes, reads and removes alone.
+
+These are temporary files, and those whose names have the number of the rank, where the program starts the ranks itself.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.syntax.nodes import called_name, targets
+from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.syntax.nodes import called_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
 _KEEPS = frozenset({"str", "fspath", "Path"})
+_MAKES_TEXT = frozenset({"format", "join", "joinpath"})
+_RANK = re.compile(r"(get_|[a-z]+_)?rank")
 _DEPTH = 4
 
 
-class TemporaryFiles:
-    """The temporary files of a program, and the names that it has for them."""
+class RankFiles:
+    """The files of a program that are of one rank, and the names that it has for them."""
 
     def __init__(self, flow: Flow, callers: Callers) -> None:
         self._flow = flow
         self._callers = callers
-        self._is_used = any(b"tempfile" in file.data for file in flow.files.values())
+        self._counts_ranks = is_called(INIT, flow)
+        self._is_used = self._counts_ranks or any(b"tempfile" in file.data for file in flow.files.values())
 
     def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression is such a file, or its path."""
         if not self._is_used or depth == 0:
             return False
+        if self._counts_ranks and _is_text_with_rank(node):
+            return True
         if isinstance(node, cst.Attribute):
             return node.attr.value == "name" and self.is_one(node.value, file, depth - 1)
         if isinstance(node, cst.Call):
@@ -50,3 +61,12 @@ class TemporaryFiles:
             if is_bound and scopes.variable(name.value, value) == scopes.variable(name.value, name):
                 yield value, file
         yield from self._callers.given(name, file)
+
+
+def _is_text_with_rank(node: cst.BaseExpression) -> bool:
+    """Return whether a text, or a path, is made with the number of the rank: ``f"log_{rank}.txt"``."""
+    parts = list(walk(node)) if isinstance(node, (cst.FormattedString, cst.BinaryOperation, cst.Call)) else []
+    has_text = any(isinstance(part, (cst.SimpleString, cst.FormattedString)) for part in parts)
+    is_text = not isinstance(node, cst.Call) or called_name(node).rpartition(".")[2] in _MAKES_TEXT
+    names = (part for part in parts if isinstance(part, (cst.Name, cst.SimpleString)))
+    return is_text and has_text and any(_RANK.fullmatch(n.value.strip("\"'").lower()) for n in names)

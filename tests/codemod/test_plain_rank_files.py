@@ -1,4 +1,4 @@
-"""Temporary files: each rank has another one."""
+"""Files of which each rank has another one: temporary ones, and those whose names have the number of the rank."""
 
 from __future__ import annotations
 
@@ -38,3 +38,31 @@ def test_rank_0_alone_moves_its_temporary_file_to_where_the_program_keeps_it(tmp
 def test_the_state_of_an_optimizer_in_a_temporary_file_is_whole_on_each_rank(tmp_path: Path) -> None:
     text = "tmp = tempfile.NamedTemporaryFile()\ntorch.save(optimizer.state_dict(), tmp.name)\n"
     assert _after(tmp_path, text) == text.replace("optimizer.state_dict()", "optimizer_state(optimizer)")
+
+
+RANKS = """\
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = int(os.environ["RANK"])
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'torch.save(1, f"rng_{rank}.pt")\n',
+        'torch.save(1, "rng_%d.pt" % dist.get_rank())\n',
+        'path = os.path.join(".", "rng_{}.pt".format(rank))\ntorch.save(1, path)\n',
+        "torch.save(1, f\"rng_{os.environ['RANK']}.pt\")\n",
+        'with open(f"log_{rank}.txt", "w") as f:\n    f.write("1")\n',
+    ],
+)
+def test_each_rank_writes_the_file_with_its_number(text: str, tmp_path: Path) -> None:
+    ddp = LOOP.replace("model = Net()", "model = DDP(Net())")
+    assert convert(tmp_path, IMPORTS + HEADER + RANKS + ddp + text).rpartition("engine.step()\n")[2] == text
+
+
+def test_rank_0_alone_writes_a_number_of_ranks_to_a_file_of_all(tmp_path: Path) -> None:
+    ddp = LOOP.replace("model = Net()", "model = DDP(Net())")
+    after = convert(tmp_path, IMPORTS + HEADER + RANKS + ddp + 'torch.save({"rank": rank}, "all.pt")\n')
+    assert after.endswith('if is_main_rank():\n    torch.save({"rank": rank}, "all.pt")\n')
