@@ -13,9 +13,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.syntax.nodes import called_name, targets, walk
+from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
@@ -54,12 +53,12 @@ class RankFiles:
     def _values(self, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
         """Yield what a name is set to, by ``with`` or with others in a line too, and what calls give for it."""
         scopes = self._flow.scopes(file)
-        bound = [(node.value, targets(node)) for node in file.nodes(cst.Assign)]
-        bound += [(item.item, [item.asname.name]) for item in file.nodes(cst.WithItem) if item.asname is not None]
-        for value, names in bound:
-            is_bound = any(name.value in names_in(target) for target in names)
-            if is_bound and scopes.variable(name.value, value) == scopes.variable(name.value, name):
-                yield value, file
+        variable = scopes.variable(name.value, name)
+        for node in scopes.bindings.get(name.value, ()):
+            line = file.parent(node)
+            made = line.value if isinstance(line, cst.Assign) else line.item if isinstance(line, cst.WithItem) else None
+            if made is not None and scopes.variable(name.value, node) == variable:
+                yield made, file
         yield from self._callers.given(name, file)
 
 

@@ -48,10 +48,18 @@ class EarlyDraws:
         """Return those of a module in order."""
         return [
             (statement, file, call)
-            for file, call, library in self._draws
-            for reached, place, statement in self._reached(file, call)
-            if reached is module and not self._is_seeded(module, place, library)
+            for place, statement, file, call, library in self._reached_draws.get(id(module), ())
+            if not self._is_seeded(module, place, library)
         ]
+
+    @cached_property
+    def _reached_draws(self) -> dict[int, list[tuple[int, cst.BaseStatement, SourceFile, cst.Call, str]]]:
+        """The statements that lead to draws, with their places, by the identity of the module."""
+        found: dict[int, list[tuple[int, cst.BaseStatement, SourceFile, cst.Call, str]]] = {}
+        for file, call, library in self._draws:
+            for module, place, statement in self._reached(file, call):
+                found.setdefault(id(module), []).append((place, statement, file, call, library))
+        return found
 
     def are_in(self, function: cst.FunctionDef) -> bool:
         """Return whether a function draws, or calls one that does."""
@@ -84,7 +92,8 @@ class EarlyDraws:
     def _reached(self, file: SourceFile, call: cst.Call) -> Iterator[Reached]:
         """Yield the statements of modules that run a call."""
         function = file.function(call)
-        for module in [file] if function is None else self._files:
+        calling = self._callers.files_of(function)
+        for module in [file] if function is None else [other for other in self._files if id(other) in calling]:
             nodes = [call] if function is None else self._callers.leading_to(function, module, None)
             around = {id(outer) for node in nodes for outer in module.ancestors(node)}
             for place, statement in enumerate(module.module.body):
