@@ -7,7 +7,7 @@ and run time, so nothing here uses them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal
 
 import libcst as cst
@@ -194,6 +194,11 @@ def set_values(node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, cst.Base
         is_pair = isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements)
         for index, element in enumerate(target.elements):
             yield element.value, value.elements[index].value if is_pair else None
+
+
+def mentions(node: cst.CSTNode, names: Collection[str]) -> bool:
+    """Return whether one of these names is in a node."""
+    return any(isinstance(part, cst.Name) and part.value in names for part in walk(node))
 
 
 def dotted_names(node: cst.CSTNode) -> set[str]:

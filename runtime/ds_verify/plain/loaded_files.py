@@ -1,7 +1,8 @@
 """Files that a script loads on several ranks that know nothing of each other: all of them load the first one's.
 
 A conversion has rank 0 alone save, and each rank loads what it saved. In the reference each rank saves a file, with the
-buffers of its own share of the data. The n-th ``torch.load`` of a file gives each rank what the first one loads there.
+buffers that its share of the data gave. The n-th ``torch.load`` of a file gives each rank what the first one loads
+there.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, targets
+from ds_migrate.syntax.nodes import targets
 from ds_migrate.syntax.source import SourceFile
 
 _OBSERVED = tuple(
@@ -65,12 +66,8 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
 def _registered(flow: Flow) -> Iterator[tuple[Variable | None, str]]:
     """Yield the buffers that classes register: their variables, and their names."""
     for file in flow.files.values():
-        for node in file.attributes_by_name.get("register_buffer", ()):
-            call = file.parent(node)
-            name = argument(call, 0, "name") if isinstance(call, cst.Call) else None
-            if name is not None and isinstance(name.value, cst.SimpleString):
-                text = str(name.value.evaluated_value)
-                yield _variable(node, text, file, flow), text
+        for call, name in registered_buffers(file):
+            yield _variable(call, name, file, flow), name
 
 
 def _variable(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow) -> Variable | None:

@@ -276,7 +276,7 @@ class OutputGuards:
 
 
 def _parts(run: list[cst.BaseStatement], behind: cst.BaseStatement | None) -> list[list[cst.BaseStatement]]:
-    """Return statements that may share a guard, without those of a section that goes on behind them."""
+    """Return statements that may share a guard, without those of a section that continues behind them."""
     begins = [number for number, one in enumerate(run) if number and _has_heading(one)]
     is_of_section = behind is not None and all(line.comment is not None for line in _lines_above(behind))
     return [run[: begins[-1]], run[begins[-1] :]] if begins and is_of_section else [run]

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, mentions, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -37,7 +37,7 @@ def _sample_counts(loop: cst.For, file: SourceFile) -> set[str]:
         names = {name for target in targets(line) for name in names_in(target)}
         if _is_size(line.value, batch, sizes):
             sizes |= names
-        elif _mentions(line.value, batch):
+        elif mentions(line.value, batch):
             batch |= names
     sums: list[cst.AugAssign] = file.nodes(cst.AugAssign, below=loop.body)
     added = (line for line in sums if isinstance(line.operator, cst.AddAssign) and _is_size(line.value, batch, sizes))
@@ -49,9 +49,9 @@ def _is_size(node: cst.BaseExpression, batch: set[str], sizes: set[str]) -> bool
     if isinstance(node, cst.Name):
         return node.value in sizes
     if isinstance(node, cst.Call) and dotted(node.func) == "len":
-        return _mentions(node, batch)
+        return mentions(node, batch)
     part = node.func if isinstance(node, cst.Call) else node.value if isinstance(node, cst.Subscript) else None
-    return isinstance(part, cst.Attribute) and part.attr.value in ("size", "shape") and _mentions(part.value, batch)
+    return isinstance(part, cst.Attribute) and part.attr.value in ("size", "shape") and mentions(part.value, batch)
 
 
 def _ends(loop: cst.For, file: SourceFile) -> Iterator[cst.If | cst.While]:
@@ -69,7 +69,3 @@ def _ends(loop: cst.For, file: SourceFile) -> Iterator[cst.If | cst.While]:
 def _compares(test: cst.BaseExpression, counts: set[str]) -> bool:
     compared = (part for part in walk(test) if isinstance(part, cst.Comparison))
     return any(dotted(part) in counts for one in compared for part in walk(one))
-
-
-def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
-    return any(isinstance(part, cst.Name) and part.value in names for part in walk(node))

@@ -15,7 +15,7 @@ from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.data.epochs.collected_items import collected_items
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import targets, walk
+from ds_migrate.syntax.nodes import mentions, targets
 from ds_migrate.syntax.source import SourceFile
 
 _KEEPS = frozenset({"append", "extend", "update", "add"})
@@ -66,17 +66,13 @@ def sums_up(loop: cst.For, file: SourceFile) -> bool:
     """Return whether a loop adds something that is made of its batches to what was before."""
     names = set(names_in(loop.target))
     for line in file.nodes(cst.Assign, below=loop.body):
-        if _mentions(line.value, names):
+        if mentions(line.value, names):
             names |= {name for target in targets(line) for name in names_in(target)}
     sums: list[cst.AugAssign] = file.nodes(cst.AugAssign, below=loop.body)
     calls: list[cst.Call] = file.nodes(cst.Call, below=loop.body)
     kept = (arg.value for call in calls if _keeps(call) for arg in call.args)
     items = (item.value for item in collected_items(loop, file))
-    return any(_mentions(value, names) for value in (*(line.value for line in sums), *kept, *items))
-
-
-def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
-    return any(isinstance(part, cst.Name) and part.value in names for part in walk(node))
+    return any(mentions(value, names) for value in (*(line.value for line in sums), *kept, *items))
 
 
 def _keeps(call: cst.Call) -> bool:

@@ -8,11 +8,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, targets, walk, without_index
+from ds_migrate.syntax.nodes import dotted, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _LOOPS = (cst.For, cst.While)
@@ -53,8 +54,9 @@ def _carrying(
     items = [line for line in lines if any(isinstance(target, cst.Subscript) for target in targets(line))]
     begun = [line for line in lines if line not in carrying and line not in items]
     if "." in name:
-        is_begun_again = any(not _is_init(line, file) for line in begun) or _is_buffer(name, file)
-        return next(iter(carrying), None) if not is_begun_again else None
+        is_begun_again = any(not _is_init(line, file) for line in begun)
+        buffers = {buffer for _, buffer in registered_buffers(file)}  # these are asked for by themselves
+        return next(iter(carrying), None) if not (is_begun_again or name.rpartition(".")[2] in buffers) else None
     loop = _loop_over_batches(node, file, values)
     binding = [*begun, *(other.target for other in file.nodes(cst.For, below=scope) if name in names_in(other.target))]
     if loop is None or any(outer is loop for line in binding for outer in file.ancestors(line)):
@@ -94,13 +96,3 @@ def _is_of_samples(line: _Line, file: SourceFile, values: RankValues) -> bool:
 def _is_init(line: cst.CSTNode, file: SourceFile) -> bool:
     function = file.function(line)
     return function is not None and function.name.value == "__init__"
-
-
-def _is_buffer(name: str, file: SourceFile) -> bool:
-    """Return whether a module registers an attribute as a buffer: those are asked for by themselves."""
-    calls = map(file.parent, file.attributes_by_name.get("register_buffer", ()))
-    known = (argument(call, 0, "name") for call in calls if isinstance(call, cst.Call))
-    return any(
-        isinstance(arg.value, cst.SimpleString) and arg.value.evaluated_value == name.rpartition(".")[2]
-        for arg in known if arg is not None
-    )  # fmt: skip
