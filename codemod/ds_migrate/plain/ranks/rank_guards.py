@@ -19,6 +19,7 @@ _WORDS = ("rank", "master", "main_process")
 def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether a condition around a node, or a function that is left before it, asks for a rank already."""
     is_hoisted = False
+    inner = node
     for outer in (node, *file.ancestors(node)):
         is_hoisted |= file.edits.is_done(outer, _HOISTED)
         if file.edits.is_done(outer, GUARD) and not (
@@ -27,9 +28,19 @@ def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
             return True
         if type(outer) is cst.If and outer is not node and asks_for_rank(outer.test):  # as in dotted()
             return True
+        if (type(outer) is cst.BooleanOperation or type(outer) is cst.IfExp) and _asks_before(outer, inner):
+            return True
         if type(outer) is cst.FunctionDef and (_is_of_one_rank(outer) or _is_left_before(outer, node, file)):
             return True
+        inner = outer
     return False
+
+
+def _asks_before(outer: cst.BooleanOperation | cst.IfExp, part: cst.CSTNode) -> bool:
+    """Return whether an expression asks for a rank before it evaluates a part: ``rank == 0 and save()``."""
+    if isinstance(outer, cst.IfExp):
+        return part is not outer.test and asks_for_rank(outer.test)
+    return part is outer.right and asks_for_rank(outer.left)
 
 
 @lru_cache(maxsize=4096)  # of each node around which others are asked about

@@ -65,9 +65,9 @@ class LibraryWriters:
         return False
 
     def _writes(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call is a known one that writes a file, and a statement."""
+        """Return whether a call is a known one that writes a file."""
         is_known = self._calls.is_artifact(call, file) or self._calls.saves(call, file)
-        return is_known and isinstance(file.parent(call), cst.Expr) and not self._calls.gathers_state(call, file)
+        return is_known and not self._calls.gathers_state(call, file)
 
     def _may_write(self, call: cst.Call, file: SourceFile, own: set[str]) -> bool:
         """Return whether a statement calls something unknown by a name that writes, and gives it a path."""

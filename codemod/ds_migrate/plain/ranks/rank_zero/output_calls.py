@@ -63,6 +63,7 @@ _SAVED_OBJECTS = {
 }
 _PLOTS = "matplotlib."
 _DEPTH = 4
+_OF_TABLES = re.compile(r"path|buf|file|fname|writer")
 _RANK = re.compile(r"(get_|[a-z]+_)?rank")
 
 
@@ -104,7 +105,7 @@ class OutputCalls:
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         is_touched = isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_PATHS
-        is_saved = (((is_method and call.args) or is_touched) and not known) or (
+        is_saved = (((is_method and _names_file(call)) or is_touched) and not known) or (
             self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_object(call, file)
         )
         return bool(is_saved) and not self._is_of_rank(call, file)
@@ -187,6 +188,14 @@ class OutputCalls:
 def calls_in(statement: cst.CSTNode, file: SourceFile) -> list[cst.Call]:
     """Return the calls that stand by themselves in a statement."""
     return [node.value for node in file.nodes(cst.Expr, below=statement) if isinstance(node.value, cst.Call)]
+
+
+def _names_file(call: cst.Call) -> bool:
+    """Return whether a method gets what it writes to; without that, those of tables return a text."""
+    is_table = last_name(call.func).startswith("to_")
+    return any(
+        arg.keyword is None or not is_table or _OF_TABLES.search(arg.keyword.value) is not None for arg in call.args
+    )
 
 
 def _names_rank(call: cst.Call) -> bool:

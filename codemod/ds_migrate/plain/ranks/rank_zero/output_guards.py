@@ -22,6 +22,7 @@ from ds_migrate.plain.ranks.rank_guards import (
     is_guarded,
     narrow,
 )  # fmt: skip
+from ds_migrate.plain.ranks.rank_zero.inner_writes import InnerWrites
 from ds_migrate.plain.ranks.rank_zero.output_calls import calls_in
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
@@ -42,6 +43,7 @@ class OutputGuards:
         self._converted = converted
         self._code = OutputCode(plan)
         self._calls = self._code.calls
+        self._inner_writes = InnerWrites(self._flow, self._calls, runtime, converted)
         self._steps = plan.facts.operations.steps
         self._new_names: dict[tuple[SourceFile, str], list[str]] = {}
         self._files: list[SourceFile] = []
@@ -147,7 +149,7 @@ class OutputGuards:
             return self._code.is_output(statement, file)
 
         for call in file.nodes(cst.Call):
-            self._save_shares(call, file)
+            self._guard_inside(call, file, saves_only)
         for block in file.nodes(cst.Module, cst.IndentedBlock):
             if is_guarded(block, file) or is_idle(block, file, self._facts):
                 continue
@@ -216,16 +218,17 @@ class OutputGuards:
             for call in calls_in(statement, file):
                 self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
-    def _save_shares(self, call: cst.Call, file: SourceFile) -> None:
+    def _guard_inside(self, call: cst.Call, file: SourceFile, saves_only: bool) -> None:
         """Have all ranks give their shares of what rank 0 saves, and evaluate an expression that saves."""
-        if is_guarded(call, file) or not self._calls.saves(call, file):
+        is_save = self._calls.saves(call, file)
+        if not (is_save or (not saves_only and self._calls.is_artifact(call, file))) or is_guarded(call, file):
             return
-        gathers = self._calls.gathers_state(call, file)
-        is_inside = not isinstance(file.parent(call), cst.Expr) and self._flow.is_call_of(call, file, ("torch.save",))
-        if gathers or (is_inside and not is_idle(call, file, self._facts)):
+        if is_save and self._calls.gathers_state(call, file):
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
-            message = "only rank 0 saves what all ranks have a share of" if gathers else "only rank 0 saves"
+            message = "only rank 0 saves what all ranks have a share of"
             self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+        elif not isinstance(file.parent(call), cst.Expr) and not is_idle(call, file, self._facts):
+            self._inner_writes.guard(call, file)
 
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
         """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
