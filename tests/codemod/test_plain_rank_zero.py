@@ -251,7 +251,7 @@ def test_a_progress_bar_on_several_lines_keeps_its_lines(tmp_path: Path, given: 
 def test_an_archive_that_all_ranks_write_is_for_review(opened: str, is_reviewed: bool, tmp_path: Path) -> None:
     text = f"import h5py\nimport tarfile\nimport zipfile\n{HEADER}{LOOP}with {opened} as archive:\n    print(archive)\n"
     found = [finding.message for _, finding in run(tmp_path, train=text).findings(Severity.REVIEW)]
-    assert found == (["all ranks write this archive at the same time"] if is_reviewed else [])
+    assert found == (["every rank opens this file to write it, at the same time"] if is_reviewed else [])
 
 
 @pytest.mark.parametrize("line", ["tifffile.imwrite('a.tif', image)", "TF.to_pil_image(image).save('a.png')"])

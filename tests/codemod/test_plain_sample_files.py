@@ -40,22 +40,24 @@ def test_files_of_samples_of_data_that_ranks_do_not_share_are_rank_0s(tmp_path: 
     assert b"if is_main_rank():" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))
 
 
-WRITERS = "import sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
+WRITERS = "import h5py\nimport sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
 WRITERS += "import wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
 OPENED = "every rank opens this file to write it, at the same time"
 WRITTEN = "every rank writes this file, at the same time"
-ARCHIVE = "all ranks write this archive at the same time"
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("f = zarr.open('a.zarr', mode='w')", [ARCHIVE]),
+        ("f = zarr.open('a.zarr', mode='w')", [OPENED]),
         ("f = cv2.VideoWriter('a.mp4', 1, 2)", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.commit()", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.execute('select 1')", []),
+        ("c = sqlite3.connect('a.db')\nwith c:\n    c.execute('INSERT INTO runs VALUES (1)')", [OPENED]),
+        ("c = sqlite3.connect(':memory:')\nc.commit()", []),
         ("t = lmdb.open('a')\nt.put(b'a', b'b')", [OPENED]),
         ("t = lmdb.open('a', readonly=True)\nt.put(b'a', b'b')", []),
+        ("t = lmdb.open('a', readonly=False)\nt.put(b'a', b'b')", [OPENED]),
         ("write_json('a/b.json', {'a': 1})", [WRITTEN]),
         ("path = os.path.join('a', 'b')\nwrite_json(path, {'a': 1})", [WRITTEN]),
         ("folder = Path('a')\nwrite_json(str(folder / 'b.json'), {'a': 1})", [WRITTEN]),
@@ -63,9 +65,12 @@ ARCHIVE = "all ranks write this archive at the same time"
         ("def dump(name):\n    write_json(name, {'a': 1})\n\n\ndump('a')", []),
         ("nib.load('a').to_filename(os.path.join('a', 'b'))", [WRITTEN]),
         ("pysenal.write('a/b.txt', 'a')", [WRITTEN]),
-        ("f = wave.open('a.wav', 'wb')", [ARCHIVE]),
-        ("f = np.memmap('a.bin', 'uint8', 'w+')", [ARCHIVE]),
+        ("f = wave.open('a.wav', 'wb')", [OPENED]),
+        ("f = np.memmap('a.bin', 'uint8', 'w+')", [OPENED]),
         ("f = np.memmap('a.bin', 'uint8', 'r')", []),
+        ("f = h5py.File('a.h5', 'a' if rank else 'w')", [OPENED]),
+        ("f = h5py.File('a.h5', 'r+')", [OPENED]),
+        ("f = open('a.json', 'r+')", [OPENED]),
         ("if rank == 0:\n    write_json('a/b.json', {'a': 1})", []),
         ("pd.DataFrame([1]).to_csv('a.csv')", []),
         ("Path('a').unlink()", []),
@@ -118,3 +123,13 @@ def test_a_save_in_which_all_ranks_take_part_is_not_for_review(tmp_path: Path) -
     state = "{'model': model.state_dict(), 'optimizer': optimizer.state_dict()}"
     report = run(tmp_path, train=f"{IMPORTS}{HEADER}{LOOP}torch.save({state}, os.path.join('a', 'b.pt'))\n")
     assert b"save_on_main_rank(" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))
+
+
+def test_an_archive_of_a_helper_that_another_loop_uses_is_for_review(tmp_path: Path) -> None:
+    """The helper keeps its output, as the loop beside it stays: what it opens had no review."""
+    helper = "import h5py\n\n\ndef save(path):\n    with h5py.File(path, 'a') as f:\n        f['a'] = 1\n"
+    use = "from helper import save\nsave('a.h5')\n"
+    left = f"def train(model, optimizer, loss):\n    loss.backward()\n    optimizer.step()\n\n\n{use}"
+    report = run(tmp_path, helper=helper, train=f"{HEADER}{LOOP}{use}", left=left)
+    found = [f.message for at, f in report.findings(Severity.REVIEW) if at.path.name == "helper.py"]
+    assert found == [OPENED]

@@ -10,21 +10,29 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.files.opened_files import opens_archive_to_write, opens_to_change
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
+from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _WRITERS = (
     "cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer", "torch.onnx.export",
     "zarr.save", "SimpleITK.ImageFileWriter", "matplotlib.backends.backend_pdf.PdfPages",
 )  # fmt: skip
-# Databases, with the methods by which a program writes to one.
+# Databases, with what the text of a file has that writes to one.
+_SQL = re.compile(
+    rb"\.commit\(|\.executescript\(|\b(?:(?:INSERT|REPLACE)\s+INTO|CREATE\s+TABLE|UPDATE\s+\w+\s+SET|DELETE\s+FROM)\b",
+    re.IGNORECASE,
+)
 _DATABASES = {
-    "lmdb.open": "put", "lmdb.Environment": "put", "sqlite3.connect": "commit", "shelve.open": "close",
+    "lmdb.open": re.compile(rb"\.put(multi)?\("), "lmdb.Environment": re.compile(rb"\.put(multi)?\("),
+    "sqlite3.connect": _SQL, "duckdb.connect": _SQL, "shelve.open": re.compile(rb""),
+    "tinydb.TinyDB": re.compile(rb"\.(?:insert|update|upsert|remove|truncate)"),
 }  # fmt: skip
 _WRITES = re.compile(r"(save|export|write|dump|to)_?[a-z0-9_]*")
 # Methods of an open file, and of what saves no file.
@@ -40,6 +48,7 @@ class LibraryWriters:
         self._flow = plan.facts.flow
         self._calls = OutputCalls(plan)
         self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
+        self._of_rank = RankFiles(plan.facts.flow, plan.facts.callers)
 
     def notes(self, files: Sequence[SourceFile]) -> Iterator[Note]:
         """Yield a note for each call in these files that no condition on the rank is around."""
@@ -57,11 +66,20 @@ class LibraryWriters:
                     yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
 
     def _opens(self, call: cst.Call, file: SourceFile) -> bool:
-        if self._flow.is_call_of(call, file, _WRITERS):
+        if any(self._of_rank.is_one(arg.value, file) for arg in call.args[:1]):
+            return False
+        if opens_to_change(call, file) or opens_archive_to_write(call, file, self._flow):
             return True
-        for name, method in _DATABASES.items():
+        return self._flow.is_call_of(call, file, _WRITERS) or self._opens_database(call, file)
+
+    def _opens_database(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call opens a database on the disk, to which its file writes."""
+        for name, writes in _DATABASES.items():
             if self._flow.is_call_of(call, file, (name,)):
-                return method in file.attributes_by_name and argument(call, None, "readonly") is None
+                readonly = argument(call, None, "readonly") or argument(call, None, "read_only")
+                is_in_memory = any(code(arg.value).strip("\"'") == ":memory:" for arg in call.args[:1])
+                is_read = is_in_memory or (readonly is not None and dotted(readonly.value) != "False")
+                return not is_read and writes.search(file.data) is not None
         return False
 
     def _writes(self, call: cst.Call, file: SourceFile) -> bool:

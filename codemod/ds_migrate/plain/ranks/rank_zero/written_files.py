@@ -9,7 +9,6 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.opened_files import (
     OPENERS,
-    opens_archive_to_write,
     opens_to_write,
     path_opened,
 )
@@ -49,11 +48,6 @@ def write_once(
         for call in file.nodes(cst.Call):
             if any(of_rank.is_one(arg.value, file) for arg in call.args[:1]):
                 continue
-            if opens_archive_to_write(call, file, facts.flow) and not (
-                is_guarded(call, file) or is_idle(call, file, facts)
-            ):
-                notes.append(_written_by_all(file, call))
-                continue
             is_opened = opens_to_write(call, file)
             path = None if is_opened else _log_file(call, file, facts)
             if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
@@ -84,11 +78,6 @@ def _read_again(file: SourceFile, call: cst.Call) -> Note:
     message = "all ranks write this file at the same time, and read it again"
     advice = "write it on rank 0 alone (if is_main_rank(): ...), and call wait_for_all_ranks() before it is read"
     return Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
-
-
-def _written_by_all(file: SourceFile, call: cst.Call) -> Note:
-    advice = "write it on rank 0 alone (if is_main_rank(): ...), which alone has the files that it saves"
-    return Note(Code.PLAIN_RANK_ZERO, file, call, "all ranks write this archive at the same time", advice)
 
 
 def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
