@@ -547,6 +547,10 @@ LOSSES = {
     "chosen = (y > 0).nonzero().squeeze(1)\n    loss = F.mse_loss(out.index_select(0, chosen), y)": COUNTED,
     "kept = pack_padded_sequence(out, mask, batch_first=True)\n    loss = F.mse_loss(kept.data, y)": COUNTED,
     "kept, _ = pack_padded_sequence(out, mask)\n    loss = F.mse_loss(kept, y)": COUNTED,
+    "kept = (y > 0).nonzero()\n    loss = (out - y).pow(2).sum() / max(kept.numel(), 1)": ALL,
+    "n = 0\n    for row in y:\n        found, _ = torch.where(row > 0)\n        n += len(found)\n"
+    "    loss = F.mse_loss(out, y, reduction='none').sum() / n": ALL,
+    "loss = F.mse_loss(out, y, reduction='none').sum() / y.numel()": "",
     "index = torch.randperm(len(y)).cpu()\n    mixed = y[index]\n    loss = F.mse_loss(out, mixed)": "",
     "loss = F.mse_loss(out, bank[y])": "",
     "each = F.mse_loss(out, y, reduction='none')\n    hard, _ = each.topk(2)\n    loss = hard.mean()": ORDERED,

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.plain.ranks.data.losses.selected_counts import counts_selected
 from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
 from ds_migrate.plain.ranks.data.losses.torch_losses import (
     divides_by_targets,
@@ -110,7 +111,7 @@ def _combines(
     if operator is cst.Power:
         return totals.is_total(left, file)
     if operator is cst.Divide:
-        return totals.is_total(right, file)
+        return totals.is_total(right, file) or (totals.differs(left, file) and counts_selected(right, file, totals))
     return operator is cst.Multiply and totals.is_total(left, file) and totals.is_total(right, file)
 
 
