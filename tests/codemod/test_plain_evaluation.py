@@ -628,3 +628,52 @@ def test_a_loader_that_the_round_before_may_have_set_trains_too(tmp_path: Path) 
     loop = LOOP.replace("for x, y in loader:\n", "for epoch in range(2):\n  for x, y in loader:\n")
     after = convert(tmp_path, HEADER + loop + "  loader = DataLoader(data, batch_size=2)\n")
     assert after.count("shard(") == 2
+
+
+_TRAINER = """\
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def fit(self, train_loader, val_loader):
+        for epoch in range(2):
+            FIT
+
+    def run(self, loader, validate=False):
+        for x, y in loader:
+            loss = F.mse_loss(self.model(x), y)
+            if TRAINS:
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+
+    def evaluate(self, loader):
+        self.run(loader, validate=True)
+
+    def epoch(self, loader, is_training):
+        if is_training:
+            self.run(loader)
+        else:
+            self.run(loader, True)
+
+
+Trainer(Net()).fit(DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=8))
+"""
+
+
+@pytest.mark.parametrize("trains", ["not validate", "validate is False"])
+@pytest.mark.parametrize(
+    ("train", "evaluate"),
+    [
+        ("self.run(train_loader)", "self.run(val_loader, validate=True)"),
+        ("self.run(train_loader, False)", "self.evaluate(val_loader)"),
+        ("self.epoch(train_loader, True)", "self.epoch(val_loader, False)"),
+    ],
+)
+def test_a_loader_that_a_method_passes_on_for_evaluation_alone_is_not_divided(
+    train: str, evaluate: str, trains: str, tmp_path: Path
+) -> None:
+    text = _TRAINER.replace("FIT", f"{train}\n            {evaluate}").replace("TRAINS", trains)
+    after = convert(tmp_path, HEADER + text)
+    assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4, shuffle=True))" in after

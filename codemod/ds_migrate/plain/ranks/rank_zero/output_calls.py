@@ -94,9 +94,11 @@ class OutputCalls:
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
-        owner = call.func.value if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES else None
-        is_of_path = owner is not None and (
-            self._is_made(owner, ("pathlib.",), file) or self._paths.is_joined(owner, file)
+        method = call.func if isinstance(call.func, cst.Attribute) and call.func.attr.value in _MOVES else None
+        is_of_path = (
+            method is not None
+            and len(call.args) < 2  # replace() of a text takes two
+            and (self._is_made(method.value, ("pathlib.",), file) or self._paths.is_path(method.value, file))
         )
         return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._is_of_rank(call, file)
 

@@ -36,20 +36,43 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
     return list(found.values())
 
 
-def _given(file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int) -> tuple[Values, Values]:
-    """Return the loaders that calls of the functions around a node are given, without it and with it running."""
+def _given(
+    file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int, names: frozenset[str] | None = None
+) -> tuple[Values, Values]:
+    """Return the loaders that calls of the functions around a node are given, without it and with it running.
+
+    Args:
+        names: the parameters of the function around the node that matter; None for all.
+    """
     idle: Values = frozenset()
     busy: Values = frozenset()
     function = file.function(node)
     for caller, call in facts.callers.of(function) if function is not None and depth else ():
         assert function is not None
-        loaders = frozenset(v for arg in call.args for v in loaders_of(arg.value, caller, facts.flow))
+        args = _arguments(call, function, caller, names, facts.flow)
+        held = [(arg, found) for arg in args if (found := loaders_of(arg, caller, facts.flow))]
         if leaves_out(call, caller, function, node, file, facts.flow):
-            idle |= loaders
+            idle |= frozenset().union(*(found for _, found in held))
             continue
-        deeper, others = _given(caller, call, facts, depth - 1)
-        idle, busy = idle | deeper, busy | loaders | others
+        around = caller.function(call)
+        calls = facts.callers.of(around) if around is not None and depth > 1 else ()
+        known = {p.name.value for p in parameters(around)} if around is not None and calls else set()
+        passed = frozenset(arg.value for arg, _ in held if isinstance(arg, cst.Name)) & known
+        busy |= frozenset(v for arg, found in held if dotted(arg) not in passed for v in found)
+        if passed or not held:  # what is passed on is what each call around gives
+            deeper, others = _given(caller, call, facts, depth - 1, passed or None)
+            idle, busy = idle | deeper, busy | others
     return idle, busy
+
+
+def _arguments(
+    call: cst.Call, function: cst.FunctionDef, file: SourceFile, names: frozenset[str] | None, flow: Flow
+) -> list[cst.BaseExpression]:
+    """Return what a call gives to some parameters of a function, or to all."""
+    if names is None:
+        return [arg.value for arg in call.args]
+    given = (flow.given(call, function, name, file) for name in sorted(names))
+    return [arg.value for arg in given if arg is not None]
 
 
 def sources_of(
