@@ -38,6 +38,31 @@ def test_rank_0_makes_data_that_is_not_there_before_the_others(text: str, tmp_pa
     assert FIRST + textwrap.indent(text, "    ") in after and "wait_for_all_ranks" not in after
 
 
+def test_a_folder_that_rank_0_makes_first_is_looked_for_without_a_review(tmp_path: Path) -> None:
+    text = """
+        import os
+        import urllib.request
+
+        def fetch():
+            if not os.path.exists("a"):
+                os.makedirs("a")
+                url = "file://b"
+                urllib.request.urlretrieve(url, "a/b")
+
+        fetch()
+        """
+    report = run(tmp_path, train=textwrap.dedent(text) + HEADER + LOOP)
+    (result,) = report.files
+    assert result.after is not None and FIRST.encode() in result.after
+    assert not list(report.findings(Severity.REVIEW))
+
+
+def test_the_first_statement_of_a_script_may_be_what_rank_0_does_first(tmp_path: Path) -> None:
+    text = f"import os\nimport urllib.request\nif not os.path.exists('a'):\n    os.makedirs('a')\n    {FETCH}"
+    after = convert(tmp_path, text + HEADER + LOOP)
+    assert f"init_distributed()\n{FIRST}    if not os.path.exists('a'):\n" in after
+
+
 def test_what_rank_0_has_made_first_is_read_without_a_wait_or_review(tmp_path: Path) -> None:
     text = """
         import os

@@ -34,6 +34,11 @@ Known = Callable[[cst.BaseExpression, SourceFile], bool]
 Branch = tuple[SourceFile, cst.If | cst.While]
 
 
+def runs_in_turn(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether rank 0 runs a node first, and the other ranks one after the other."""
+    return any(file.edits.is_done(outer, FIRST) for outer in (node, *file.ancestors(node)))
+
+
 class RankConditions:
     """Conditions around a place, and whether all ranks reach it, as far as the program shows.
 
@@ -83,7 +88,7 @@ class RankConditions:
         self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None
     ) -> bool:
         """Return whether the conditions around a node, in its function, hold on all ranks or on none."""
-        if any(file.edits.is_done(outer, FIRST) for outer in (node, *file.ancestors(node))):
+        if runs_in_turn(node, file):
             return False
         inner: cst.CSTNode = node
         for outer in file.ancestors(node):

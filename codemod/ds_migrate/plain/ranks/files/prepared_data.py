@@ -95,7 +95,8 @@ class PreparedData:
             branches = [node.body, *([node.orelse.body] if isinstance(node.orelse, cst.Else) else [])]
             makers = [branch for branch in branches if self._makes_data(branch, file)]
             is_output = self._code.is_output(node, file)
-            if len(makers) == 1 and not is_output and not file.edits.is_touched(node):
+            is_touched = any(map(file.edits.is_touched, node.children))  # by more than a line before it
+            if len(makers) == 1 and not is_output and not is_touched:
                 yield file, node, makers[0]
 
     def _asks_for_files(self, test: cst.BaseExpression, file: SourceFile) -> bool:

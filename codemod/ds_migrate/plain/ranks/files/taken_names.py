@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
-from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions, runs_in_turn
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -37,6 +37,8 @@ def decide_where_folders_are(
             if makes_folder(call, file, facts) and (path := path_of(call)) is not None
         ]  # fmt: skip
         for branch in file.nodes(cst.If) if made else ():
+            if runs_in_turn(branch, file):
+                continue  # the others find what rank 0 has made
             looked_for = paths_looked_for(branch.test, file)
             is_first = any(
                 expression_text(path) in looked_for

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
+from ds_migrate.plain.dataflow.branches.rank_conditions import runs_in_turn
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_archive_to_write, opens_to_change
@@ -106,9 +106,7 @@ class LibraryWriters:
 
     def _runs_on_all(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether other ranks than 0 come to a node."""
-        if is_guarded(node, file) or is_idle(node, file, self._plan.facts):
-            return False
-        if any(file.edits.is_done(outer, FIRST) for outer in (node, *file.ancestors(node))):
+        if is_guarded(node, file) or runs_in_turn(node, file) or is_idle(node, file, self._plan.facts):
             return False
         function = file.function(node)
         callers = self._plan.facts.callers.of(function) if function is not None and depth else ()

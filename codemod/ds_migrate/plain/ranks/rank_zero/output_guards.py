@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST
+from ds_migrate.plain.dataflow.branches.rank_conditions import runs_in_turn
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
@@ -82,7 +82,7 @@ class OutputGuards:
         notes: list[Note] = []
         listing = set[int]()
         for file, call, path in self.written():
-            if any(file.edits.is_done(outer, FIRST) for outer in file.ancestors(call)):
+            if runs_in_turn(call, file):
                 continue  # the others come when it is written
             for read in readers.of(call, path, file) if is_guarded(call, file) else ():
                 if loads_weights(read[1], read[0], self._flow):
