@@ -189,3 +189,19 @@ def test_functions_whose_results_wrap_their_own_arguments_are_read_to_the_end(tm
         first(1)
         """
     assert "engine.step()" in convert(tmp_path, body(wrapping) + LOOP)
+
+
+def test_engines_of_one_function_are_made_in_the_order_of_its_calls(tmp_path: Path) -> None:
+    names = ["d", "e", "a", "c", "b", "f"]
+    made = "".join(f"{name} = Net()\n{name}.to(device)\n" for name in names)
+    made += "".join(f"optimizer_{name} = make_optimizer({name}, 0.1)\n" for name in names)
+    steps = "".join(
+        f"    optimizer_{name}.zero_grad()\n"
+        f"    F.mse_loss({name}(x.to(device)), y.to(device)).backward()\n    optimizer_{name}.step()\n"
+        for name in names
+    )
+    text = HEADER + "def make_optimizer(net, rate):\n    return torch.optim.SGD(net.parameters(), lr=rate)\n\n\n"
+    text += 'loader = DataLoader(data, batch_size=4)\ndevice = torch.device("cuda")\n'
+    after = convert(tmp_path, f"{text}{made}for x, y in loader:\n{steps}")
+    assert [line.split("_")[0] for line in after.split("\n") if "_engine, *_ = deepspeed.init" in line] == names
+    assert after.count("device = d_engine.device\n") == 1 and after.count("engine.device\n") == 1

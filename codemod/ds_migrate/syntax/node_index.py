@@ -52,6 +52,10 @@ class NodeIndex:
             self._add(child, number)
         self._ends[number] = len(self._nodes)
 
+    def number(self, node: cst.CSTNode) -> int:
+        """Return the number of a node in source order; -1 for a node of another tree."""
+        return self._numbers.get(id(node), -1)
+
     def below(self, node: cst.CSTNode, kinds: tuple[type[cst.CSTNode], ...]) -> list[cst.CSTNode]:
         """Return the node and all below it of exactly these kinds (of all when none is given), in source order."""
         first = self._numbers[id(node)]

@@ -151,6 +151,10 @@ class SourceFile:
         line, column = self.position(node)
         return (self._reported_lines[line - 1] if self._reported_lines else line), column
 
+    def number(self, node: cst.CSTNode) -> int:
+        """Return the number of a node in source order: nodes that begin together differ, the outermost is first."""
+        return self._index.number(node)
+
     def nodes(self, *kinds: type[cst.CSTNode], below: cst.CSTNode | None = None) -> list[Any]:
         """Return every node of exactly these classes in source order, of the file or of a part of it."""
         return self._index.below(self.module if below is None else below, kinds)

@@ -111,7 +111,9 @@ class Classes:
         return [
             v.key
             for base in node.bases
-            for v in of_kind(self._evaluate(without_index(base.value), file), Kind.CLASS)
+            for v in sorted(
+                of_kind(self._evaluate(without_index(base.value), file), Kind.CLASS), key=self._variables.place
+            )
             if v.key != key
         ]
 
@@ -219,7 +221,8 @@ class Classes:
         """Return the external names that a class is built on, however indirectly."""
         found: list[str] = []
         for base in node.bases:
-            for value in self._evaluate(without_index(base.value), file):  # of Base[T]
+            values = self._evaluate(without_index(base.value), file)  # of Base[T]
+            for value in sorted(values, key=lambda v: (self._variables.place(v), v.name)):
                 if value.kind is Kind.EXTERNAL:
                     found.append(value.name)
                 elif value.kind is Kind.CLASS and depth < _DEPTH:

@@ -143,8 +143,13 @@ class Flow:
         return self._variables.file(value)
 
     def in_order(self, values: Values) -> list[Value]:
-        """Return values in the order in which the program makes them, file by file."""
-        return sorted(values, key=lambda v: (str(self.file(v).path), self.file(v).position(self.node(v))))
+        """Return values in the order in which the program makes them, file by file; names of libraries come first."""
+        return sorted(values, key=self._place) if len(values) > 1 else list(values)
+
+    def _place(self, value: Value) -> tuple[tuple[str, int], list[tuple[str, int]], str, str]:
+        """Return where a value is made, and where the calls are that a copy of it has come through, to sort by."""
+        calls = [(str(file.path), file.number(call)) for file, call in self.copies.calls(value)]
+        return self._variables.place(value), calls, value.name, value.kind.value
 
     def node_of(self, key: int) -> tuple[SourceFile, cst.CSTNode] | None:
         """Return the node that makes the values of a key, with its file."""
@@ -176,7 +181,8 @@ class Flow:
 
     def construction(self, call: cst.Call, file: SourceFile) -> cst.Call:
         """Return the call that makes an object: of a factory, that of what it chooses, with the arguments for it."""
-        chosen = (self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file))
+        callees = self.in_order(self.values(call.func, file))
+        chosen = (self._expressions.chosen_by(callee, call, file) for callee in callees)
         return next((one[1] for one in chosen if one is not None), call)
 
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:

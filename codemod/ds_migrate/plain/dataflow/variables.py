@@ -108,6 +108,11 @@ class Variables:
         """Return the node that makes the values of a key, with its file."""
         return self._nodes.get(key)
 
+    def place(self, value: Value) -> tuple[str, int]:
+        """Return where a value is made, to sort by: the file, and the number of the node in it."""
+        known = self._nodes.get(value.key)
+        return ("", 0) if known is None else (str(known[0].path), known[0].number(known[1]))
+
     def add_node(self, key: int, file: SourceFile, node: cst.CSTNode) -> None:
         """Set the node that makes the values of a key."""
         self._nodes[key] = file, node

@@ -89,7 +89,7 @@ class Callers:
         """Return the calls in a function, with None in the module's own lines, that call another, also indirectly."""
         keys = self._callers_of(id(other)) if other is not None else ()
         calls = [call for key in keys for caller, call in self._calls.get(key, ()) if caller is file]
-        return [call for call in calls if file.function(call) is function]
+        return sorted((call for call in calls if file.function(call) is function), key=file.number)
 
     def _callers_of(self, key: int) -> set[int]:
         """Return a function and all that call it, however indirectly, by identity."""

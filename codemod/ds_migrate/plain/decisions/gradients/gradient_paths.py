@@ -66,7 +66,7 @@ def follow_gradients(
 
 
 def _distinct(operations: Iterable[_O]) -> list[_O]:
-    return list(dict.fromkeys(operations))
+    return sorted(dict.fromkeys(operations), key=lambda one: (str(one.file.path), one.file.number(one.node)))
 
 
 @dataclass

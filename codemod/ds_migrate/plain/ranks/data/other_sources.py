@@ -23,7 +23,7 @@ def other_sources(steps: Sequence[Step], facts: LoopFacts, advice: str) -> Itera
     found: dict[int, tuple[SourceFile, cst.Call]] = {}
     for step in steps:
         for file, node in sources_of(step.file, step.node, facts, depth=3):
-            for value in _objects_for_loaders(node, file, flow):
+            for value in flow.in_order(_objects_for_loaders(node, file, flow)):
                 if value.key not in found:
                     made = flow.node(value)
                     if isinstance(made, cst.Call) and not _is_given_loader(made, flow.file(value), flow):

@@ -171,7 +171,7 @@ class FileReaders:
     def ways(self, one: Read, other: Read) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.CSTNode]]:
         """Yield the places in one function, or module, that lead to two calls."""
         ones, others = dict(self._ways(one)), dict(self._ways(other))
-        for key in ones.keys() & others.keys():
+        for key in (key for key in ones if key in others):
             for file, first in ones[key]:
                 for _, second in others[key]:
                     yield file, first, second

@@ -103,7 +103,7 @@ class EarlyDraws:
 
     def _seeded(self, call: cst.Call, file: SourceFile) -> Sequence[str]:
         """Return the libraries whose own generators a call seeds."""
-        for value in of_kind(self._flow.values(call.func, file), Kind.EXTERNAL):
+        for value in self._flow.in_order(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL)):
             if value.name.rpartition(".")[2] in _SEED_ALL:
                 return _ALL
             if value.name in _SEEDS:
@@ -121,7 +121,7 @@ def drawn_from(call: cst.Call, file: SourceFile, flow: Flow) -> str:
         return "torch"
     if name == "sample" and argument(call, None, "frac") is not None:  # of a table
         return "numpy"
-    for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL):
+    for value in flow.in_order(of_kind(flow.values(call.func, file), Kind.EXTERNAL)):
         library, _, rest = value.name.partition(".")
         is_random = value.name.startswith(("random.", "numpy.random."))
         if rest in _TORCH if library == "torch" else is_random and name.islower() and name not in _DRAW_NOTHING:

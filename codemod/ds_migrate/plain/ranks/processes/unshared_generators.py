@@ -62,7 +62,7 @@ def _differs(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     names = {value.name for value in flow.values(call.func, file)} & _SEEDED.keys()
     if not names:
         return False
-    given = argument(call, 0, _SEEDED[next(iter(names))])
+    given = argument(call, 0, _SEEDED[min(names)])
     return given is None or dotted(given.value) == "None" or _is_own(given.value, file, flow, _DEPTH)
 
 

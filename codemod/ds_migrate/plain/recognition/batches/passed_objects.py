@@ -45,7 +45,7 @@ def is_parameter(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
 def _returned(call: cst.BaseExpression, index: int, count: int, file: SourceFile, flow: Flow) -> Iterator[Passed]:
     """Yield the items that functions of the program return at one place of a tuple."""
     callees = flow.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
-    for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+    for value in flow.in_order(of_kind(callees, Kind.FUNCTION, Kind.METHOD)):
         other, function = flow.file(value), flow.node(value)
         for line in other.nodes(cst.Return, below=function):
             if isinstance(line.value, cst.Tuple) and len(line.value.elements) == count:

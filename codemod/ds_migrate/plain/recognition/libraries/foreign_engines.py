@@ -61,7 +61,7 @@ def foreign_owners(values: Collection[Value], flow: Flow) -> Iterator[Refusal]:
     last = {name.rstrip(".").rpartition(".")[2].encode() for name in _PARALLEL}
     for file in flow.files.values():
         for call in file.nodes(cst.Call) if any(name in file.data for name in last) else ():
-            names = (value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
+            names = sorted(value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
             library = next(filter(None, map(_library_of, names)), None)
             given = (call, *(arg.value for arg in call.args[:1]))
             if library is not None and any(not flow.values(node, file).isdisjoint(values) for node in given):

@@ -56,7 +56,7 @@ class Origins:
         if id(node) in self._seen or depth == 0 or (isinstance(node, cst.Name) and is_literal(node, "None")):
             return
         self._seen.add(id(node))
-        instance = next(iter(of_kind(self.flow.values(node, file), Kind.INSTANCE)), None)
+        instance = next(iter(self.flow.in_order(of_kind(self.flow.values(node, file), Kind.INSTANCE))), None)
         if instance is not None:
             yield Origin(f"{shown(node)} may be of the class {instance.name}, which is no optimizer of torch")
         elif isinstance(node, cst.Name):
@@ -116,7 +116,7 @@ class Origins:
     def _properties(self, node: cst.Attribute, file: SourceFile) -> list[Value]:
         """Return the properties that an attribute is."""
         classes, owners = self.flow.classes, of_kind(self.flow.values(node.value, file), Kind.INSTANCE)
-        methods = [classes.method(owner.key, node.attr.value) for owner in owners]
+        methods = [classes.method(owner.key, node.attr.value) for owner in self.flow.in_order(owners)]
         return [method for method in methods if method is not None and classes.is_property(method)]
 
     def _returned_by(self, callee: Value, depth: int) -> Iterator[Origin]:
@@ -127,9 +127,9 @@ class Origins:
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[Origin]:
         callees = self.flow.values(call.func, file)
-        for callee in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+        for callee in self.flow.in_order(of_kind(callees, Kind.FUNCTION, Kind.METHOD)):
             yield from self._returned_by(callee, depth)
-        for library in of_kind(callees, Kind.EXTERNAL):
+        for library in self.flow.in_order(of_kind(callees, Kind.EXTERNAL)):
             yield Origin(f"{library.name}() of a library returns it") if library.name != "?" else _lost(call)
         if not callees:
             yield from _parts(self._all(call.func, file, depth - 1))
