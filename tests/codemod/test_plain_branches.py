@@ -554,3 +554,60 @@ for x, y in train_loader:
 def test_a_name_that_has_one_of_several_loaders_is_divided_once(tmp_path: Path) -> None:
     after = convert(tmp_path, HEADER + SEVERAL_MAKERS)
     assert after.count("shard(") == 1 and "\ntrain_loader = shard(train_loader)\n" in after
+
+
+AMP_UNDER_TWO_CONDITIONS = """
+    def train(model, loader, optimizer, scaler, use_amp):
+        for i, (x, y) in enumerate(loader):
+            if scaler is not None and use_amp:
+                scaler.scale(F.mse_loss(model(x), y) / 2).backward()
+            else:
+                (F.mse_loss(model(x), y) / 2).backward()
+            if i % 2:
+                if scaler is not None and use_amp:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+                optimizer.zero_grad()
+        if len(loader) % 2:
+            if scaler is not None and use_amp:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            optimizer.zero_grad()
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    use_amp = len(data) > 4
+    scaler = torch.amp.GradScaler(enabled=use_amp)
+    train(model, DataLoader(data, batch_size=4), optimizer, scaler, use_amp)
+    """
+
+
+def test_a_scaler_is_used_under_one_test_of_several_names(tmp_path: Path) -> None:
+    report = run(tmp_path, train=body(AMP_UNDER_TWO_CONDITIONS))
+    (result,) = report.files
+    after = (result.after or b"").decode()
+    assert after.count("engine.step()") == 4 and "scaler.step" not in after and "scaler.update" not in after
+    assert "            use_scaler(engine, scaler)\n" in after and "            use_scaler(engine, None)\n" in after
+    assert not [finding.message for _, finding in report.findings(Severity.REVIEW)]  # the last step is fed, too
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("            if i % 2:\n", "            use_amp = i > 2\n            if i % 2:\n"),
+        ("is not None and use_amp:\n                scaler.step", "is not None:\n                scaler.step"),
+        ("enumerate(loader):", "enumerate(loader):\n            scaler = next(scalers)"),
+    ],
+)
+def test_steps_under_another_test_than_the_scaled_losses_are_refused(tmp_path: Path, old: str, new: str) -> None:
+    text = AMP_UNDER_TWO_CONDITIONS.replace("    use_amp = len(data) > 4\n", "").replace(
+        "use_amp)\n", "len(data) > 4)\n"
+    )
+    assert old in text
+    ((code, message),) = blocked(tmp_path, body(text.replace(old, new)))
+    assert code == Code.PLAIN_PRECISION and message.startswith("a GradScaler scales some losses")

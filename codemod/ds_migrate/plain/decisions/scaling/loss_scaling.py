@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
 from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.decisions.passes.backward_passes import is_beside
 from ds_migrate.plain.decisions.plan import ProgramPlan, ScalerUse
 from ds_migrate.plain.decisions.scaling.kept_scaling import check_names, give_scalers, scalers_of
 from ds_migrate.plain.decisions.scaling.scaler_attachment import find_makers, place_attachments
@@ -74,10 +76,9 @@ def _give_scaler(
 def _is_consistent(plan: ProgramPlan) -> bool:
     """Return whether each step uses gradients of scaled losses where it unscales them, and of others where not."""
     stepped = {id(step) for steps in plan.fed.values() for step in steps}
-    return (
-        not plan.left
-        and all(id(step) in stepped for step, _ in plan.steps)
-        and all(
-            (backward.scaler is None) == (step.scaler is None) for backward, steps in plan.fed.items() for step in steps
-        )
-    )
+    pairs = [(backward, step) for backward, steps in plan.fed.items() for step in steps]
+    further = [step for step, _ in plan.steps if id(step) not in stepped]  # as behind the loop, of the last batches
+    if plan.left or not all(is_beside(backward, step) for step in further for backward in plan.fed):
+        return False
+    pairs += [(b, s) for s in further for b in plan.fed if not never_meet(s.file, b.node, s.node)]
+    return all((backward.scaler is None) == (step.scaler is None) for backward, step in pairs)

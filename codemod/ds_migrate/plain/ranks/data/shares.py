@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.decisions.passes.backward_passes import is_beside
 from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -42,6 +45,20 @@ def starts_ranks(step: Step, facts: LoopFacts) -> bool:
     return not calls or any(own & facts.callers.leading(file, file.function(call)) for file, call in calls)
 
 
+def _is_fed(step: Step, plan: ProgramPlan) -> bool:
+    """Return whether loaders make the batches of a step, or those of the last backward pass before it in its function.
+
+    So is a step behind a loop, which uses what is left of accumulated gradients.
+    """
+    if training_loaders([step], plan.facts):
+        return True
+    places = [backward for backward in plan.fed if is_beside(backward, step)]
+    if not places or any(backward.position > step.position for backward in places):
+        return False
+    last = max(places, key=lambda backward: backward.position)
+    return bool(training_loaders([replace(step, node=last.node)], plan.facts))
+
+
 def share_data(
     plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
 ) -> None:
@@ -52,7 +69,7 @@ def share_data(
     """
     is_of_one_process = not is_called(INIT, plan.facts.flow)
     steps = [step for step, _ in plan.steps]
-    unfed = [step for step in steps if not (starts_ranks(step, plan.facts) or training_loaders([step], plan.facts))]
+    unfed = [step for step in steps if not (starts_ranks(step, plan.facts) or _is_fed(step, plan))]
     advice = (
         "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
         "what these would end or skip"
