@@ -677,3 +677,22 @@ def test_a_loader_that_a_method_passes_on_for_evaluation_alone_is_not_divided(
     text = _TRAINER.replace("FIT", f"{train}\n            {evaluate}").replace("TRAINS", trains)
     after = convert(tmp_path, HEADER + text)
     assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4, shuffle=True))" in after
+
+
+@pytest.mark.parametrize(
+    ("use", "is_reviewed"),
+    [
+        ("    np.save(f'{i}.npy', model(x).detach())\n", True),
+        ("    f.write(str(model(x).argmax()))\n", True),
+        ("    keep(model(x), i)\n", True),
+        ("    np.save('first.npy', model(x).detach())\n    break\n", False),
+        ("    model(x)\n", False),
+    ],
+)
+def test_what_a_share_gives_that_a_loop_writes_is_for_review(use: str, is_reviewed: bool, tmp_path: Path) -> None:
+    """Rank 0 wrote the files of its share alone, and no finding named that."""
+    keep = "import numpy as np\n\n\ndef keep(y, i):\n    np.save(f'{i}.npy', y.detach())\n\n\nf = open('a.txt', 'w')\n"
+    report = run(tmp_path, train=f"{HEADER}{keep}{LOOP}for i, (x, y) in enumerate(loader):\n{use}")
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    message = "this writes what a rank's share gives: the loader trains too, and shard() divides it"
+    assert found == [message] * is_reviewed

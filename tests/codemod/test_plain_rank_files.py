@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from plain_loops import HEADER, LOOP, convert
 
-IMPORTS = "import json\nimport os\nimport shutil\nimport tempfile\nfrom pathlib import Path\n"
+IMPORTS = """\
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from matplotlib import pyplot as plt
+"""
 
 
 def _after(tmp_path: Path, text: str) -> str:
@@ -55,6 +62,8 @@ rank = int(os.environ["RANK"])
         'path = os.path.join(".", "rng_{}.pt".format(rank))\ntorch.save(1, path)\n',
         "torch.save(1, f\"rng_{os.environ['RANK']}.pt\")\n",
         'with open(f"log_{rank}.txt", "w") as f:\n    f.write("1")\n',
+        'end = f"_{rank}" if "RANK" in os.environ else ""\ntorch.save(1, f"rng{end}.pt")\n',
+        'def draw():\n    fig = plt.figure()\n    fig.savefig(f"{rank}.png")\n    plt.close(fig)\n\n\ndraw()\n',
     ],
 )
 def test_each_rank_writes_the_file_with_its_number(text: str, tmp_path: Path) -> None:
@@ -66,3 +75,28 @@ def test_rank_0_alone_writes_a_number_of_ranks_to_a_file_of_all(tmp_path: Path) 
     ddp = LOOP.replace("model = Net()", "model = DDP(Net())")
     after = convert(tmp_path, IMPORTS + HEADER + RANKS + ddp + 'torch.save({"rank": rank}, "all.pt")\n')
     assert after.endswith('if is_main_rank():\n    torch.save({"rank": rank}, "all.pt")\n')
+
+
+SAMPLES = """\
+test_loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+for x, names in test_loader:
+    outputs = model(x)
+    for output, name in zip(outputs, names):
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "is_of_share"),
+    [
+        ('save_image(output, os.path.join("out", f"{name}.png"))', True),
+        ('path = Path("out") / (name + ".txt")\n        path.write_text("a")', True),
+        ('with open("out/" + name, "w") as f: f.write("a")', True),
+        ('np.save("out.npy", output)', False),
+    ],
+)
+def test_each_rank_writes_the_files_of_the_samples_of_its_share(write: str, is_of_share: bool, tmp_path: Path) -> None:
+    """The program divides its data itself: rank 0 alone wrote its files, and those of the other ranks were lost."""
+    ddp = LOOP.replace("model = Net()", "model = DDP(Net())")
+    imports = f"{IMPORTS}import numpy as np\nfrom torchvision.utils import save_image\n"
+    after = convert(tmp_path, f"{imports}{HEADER}{RANKS}{ddp}{SAMPLES}        {write}\n")
+    assert ("is_main_rank()" not in after) is is_of_share

@@ -147,5 +147,5 @@ def share_data(
         else:
             divided_whole.add(id(maker))
         converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
-    for note in evaluated_shares(divided_whole, written, files, plan.facts) if is_of_one_process else ():
+    for note in evaluated_shares(divided_whole, written, files, plan) if is_of_one_process else ():
         review(note)

@@ -1,6 +1,7 @@
 """Files of which each rank has another one, which it writes, reads and removes alone.
 
-These are temporary files, and those whose names have the number of the rank, where the program starts the ranks itself.
+These are temporary files. Where the program starts the ranks itself, they are also those whose names have the number of
+the rank, or are those of the samples of its share.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.ranks.files.sample_names import names_of_all_loaders
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -33,12 +35,22 @@ class RankFiles:
         self._counts_ranks = is_called(INIT, flow)
         self._is_used = self._counts_ranks or any(b"tempfile" in file.data for file in flow.files.values())
 
+    def is_path(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is the path of such a file."""
+        is_named = self._counts_ranks and names_of_all_loaders(self._flow, self._callers).are_in(node, file)
+        return is_named or self.is_one(node, file)
+
     def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression is such a file, or its path."""
         if not self._is_used or depth == 0:
             return False
         if self._counts_ranks and _is_text_with_rank(node):
             return True
+        if isinstance(node, cst.IfExp):
+            return self.is_one(node.body, file, depth - 1) or self.is_one(node.orelse, file, depth - 1)
+        if isinstance(node, cst.FormattedString):
+            parts = (p.expression for p in node.parts if isinstance(p, cst.FormattedStringExpression))
+            return any(self.is_one(part, file, depth - 1) for part in parts)
         if isinstance(node, cst.Attribute):
             return node.attr.value == "name" and self.is_one(node.value, file, depth - 1)
         if isinstance(node, cst.Call):

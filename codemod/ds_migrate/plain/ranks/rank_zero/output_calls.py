@@ -45,6 +45,8 @@ _SAVING_METHODS = frozenset(
      "save_pretrained", "to_feather", "to_hdf", "tofile", "symlink_to", "write_html", "write_image", "to_filename",
      "to_netcdf", "to_markdown", "to_latex"}
 )  # fmt: skip
+_DUMPS = ("pickle.dump", "json.dump", "yaml.dump")
+_WRITES = frozenset({"write", "writelines", "writerow", "writerows"})
 _OF_PATHS = frozenset({"touch", "unlink"})
 _MOVES = frozenset({"rename", "replace", "rmdir"})
 # Those that write to their second argument.
@@ -103,14 +105,31 @@ class OutputCalls:
         return (is_of_path or self._flow.is_call_of(call, file, _SAVES)) and not self._is_of_rank(call, file)
 
     def is_artifact(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call writes a file that the program makes beside its training."""
+        """Return whether a call writes a file that the program makes beside its training, for all ranks."""
+        return self._writes_artifact(call, file) and not self._is_of_rank(call, file)
+
+    def is_artifact_of_rank(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call writes such a file for its rank alone."""
+        return self._writes_artifact(call, file) and self._is_of_rank(call, file)
+
+    def writes(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call writes a file, or to one that is open."""
+        if self.saves(call, file) or self.is_artifact(call, file) or self._flow.is_call_of(call, file, _DUMPS):
+            return True
+        is_written = isinstance(call.func, cst.Attribute) and call.func.attr.value in _WRITES
+        return is_written and not self.is_print(call, file)
+
+    def opens_for_all(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call opens a file to write it that is no file of one rank."""
+        return opens_to_write(call, file) and not self._of_rank.is_path(path_opened(call), file)
+
+    def _writes_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
         known = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         is_touched = isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_PATHS
-        is_saved = (((is_method and _names_file(call)) or is_touched) and not known) or (
+        return (((is_method and _names_file(call)) or is_touched) and not known) or (
             self._flow.is_call_of(call, file, _ARTIFACTS) or self._saves_object(call, file)
         )
-        return bool(is_saved) and not self._is_of_rank(call, file)
 
     def _saves_object(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves what a library makes: ``image.save(path)`` of an image of PIL."""
@@ -127,7 +146,10 @@ class OutputCalls:
         is_moved = last_name(call.func) in _MOVING and len(call.args) > 1
         places = [call.func.value] if isinstance(call.func, cst.Attribute) else []
         places += [arg.value for arg in (call.args[1:] if is_moved else call.args)]
-        return any(self._is_made(p, _BUFFERS, file) or self._of_rank.is_one(p, file) for p in places)
+        path = self._path_of(call, file)
+        return any(self._is_made(p, _BUFFERS, file) or self._of_rank.is_one(p, file) for p in places) or (
+            path is not None and self._of_rank.is_path(path, file)
+        )
 
     def _is_made(self, node: cst.BaseExpression, makers: tuple[str, ...], file: SourceFile) -> bool:
         """Return whether a library has made an object, or what has made that: ``image`` of ``image.resize()``.
@@ -153,16 +175,20 @@ class OutputCalls:
         """Return the path that a call writes to."""
         if opens_to_write(call, file):
             return path_opened(call)
+        if self._flow.is_call_of(call, file, ("torch.save",)) or self.is_artifact(call, file):
+            return self._path_of(call, file)
+        return None
+
+    def _path_of(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
+        """Return where a call that saves or writes puts its file."""
         if self._flow.is_call_of(call, file, ("torch.save",)):
             path = argument(call, 1, "f")
             return path.value if path is not None else None
-        if not self.is_artifact(call, file) or not call.args:
-            return None
-        is_of_path = isinstance(call.func, cst.Attribute) and call.func.attr.value in ("write_text", "write_bytes")
-        if is_of_path and isinstance(call.func, cst.Attribute):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_PATHS | {"write_text", "write_bytes"}:
             return call.func.value
-        is_second = self._flow.is_call_of(call, file, _PATH_SECOND)
-        return call.args[1 if is_second and len(call.args) > 1 else 0].value
+        is_second = self._flow.is_call_of(call, file, _PATH_SECOND) or last_name(call.func) in _MOVING
+        given = call.args[1 if is_second and len(call.args) > 1 else 0 :]
+        return given[0].value if given else None
 
     def gathers_state(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether all ranks must evaluate what is saved, as each has a share of the optimizer's state."""

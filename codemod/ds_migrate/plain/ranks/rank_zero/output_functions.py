@@ -96,7 +96,7 @@ class FunctionReader:
         return self._opens_to_write(value) or self._makes_output(value)
 
     def _opens_to_write(self, call: cst.Call) -> bool:
-        is_write = opens_to_write(call, self._file)
+        is_write = self._calls.opens_for_all(call, self._file)
         self.has_output |= is_write
         return is_write
 
@@ -109,7 +109,7 @@ class FunctionReader:
     def _is_left_out_expression(self, value: cst.BaseExpression) -> bool:
         if isinstance(value, (cst.SimpleString, cst.ConcatenatedString)):
             return True
-        if not isinstance(value, cst.Call):
+        if not isinstance(value, cst.Call) or self._calls.is_artifact_of_rank(value, self._file):
             return False
         if self._calls.is_output_call(value, self._file) or self._only_outputs(value, self._file):
             self.has_output = True

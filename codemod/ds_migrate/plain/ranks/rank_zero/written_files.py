@@ -46,11 +46,11 @@ def write_once(
     of_rank = RankFiles(facts.flow, facts.callers)
     for file in files:
         for call in file.nodes(cst.Call):
-            if any(of_rank.is_one(arg.value, file) for arg in call.args[:1]):
-                continue
             is_opened = opens_to_write(call, file)
             path = None if is_opened else _log_file(call, file, facts)
             if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
+                continue
+            if of_rank.is_path(path_opened(call) if path is None else path.value, file):
                 continue
             if is_opened:
                 if not _is_saved_to(call, file, facts) and not _wait_for_readers(file, call, readers):

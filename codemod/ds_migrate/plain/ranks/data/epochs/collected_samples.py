@@ -18,8 +18,6 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values
 from ds_migrate.syntax.source import SourceFile
 
-_DUMPS = ("pickle.dump", "json.dump", "yaml.dump")
-_WRITES = frozenset({"write", "writelines", "writerow", "writerows"})
 _SCORES = ("sklearn.metrics.", "seqeval.metrics.", "scipy.stats.")
 # Those that are means over samples, of which a rank's share gives an estimate as the average of a loss is.
 _MEANS = frozenset(
@@ -72,7 +70,7 @@ def _use(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls
     name = called_name(call)
     if _is_score(call, file, plan):
         return "scores"
-    if _saves(call, file, plan, calls):
+    if calls.writes(call, file):
         return "saves"
     if name in _PLOTS and (isinstance(call.func, cst.Attribute) or calls.is_plot(call, file)):
         return "plots"
@@ -93,13 +91,6 @@ def _is_score(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
     """Return whether a library computes a number of all samples that is no mean over them."""
     called = of_kind(plan.facts.flow.values(call.func, file), Kind.EXTERNAL)
     return any(v.name.startswith(_SCORES) and v.name.rpartition(".")[2] not in _MEANS for v in called)
-
-
-def _saves(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls) -> bool:
-    if calls.saves(call, file) or calls.is_artifact(call, file) or plan.facts.flow.is_call_of(call, file, _DUMPS):
-        return True
-    is_written = isinstance(call.func, cst.Attribute) and call.func.attr.value in _WRITES
-    return is_written and not calls.is_print(call, file)
 
 
 class _Finder:

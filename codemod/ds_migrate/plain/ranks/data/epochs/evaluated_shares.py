@@ -1,4 +1,4 @@
-"""Loops that evaluate what a loader gives that trains too: each rank evaluates its share alone."""
+"""Loops that evaluate what a loader gives that trains too, or write it: each rank has its share alone."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.epochs.share_statistics import sums_up, uses
+from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loader_names import names_in_loop
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.nodes import last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 
 def evaluated_shares(
-    makers: Collection[int], names: Collection[tuple[int, str]], files: list[SourceFile], facts: LoopFacts
+    makers: Collection[int], names: Collection[tuple[int, str]], files: list[SourceFile], plan: ProgramPlan
 ) -> Iterator[Note]:
-    """Yield a note for each loop that sums up what a trained model gives for a share, and trains nothing.
+    """Yield a note for each loop that sums up or writes what a trained model gives for a share, and trains nothing.
 
     Args:
         makers: the calls whose loaders are divided, by identity.
         names: those by which other loaders are divided, with the identity of the statement that sets each.
+        files: those that may run with the loops that train.
+        plan: of the program.
     """
+    facts, calls = plan.facts, OutputCalls(plan)
     modules = frozenset(value for site in facts.sites for value in site.of)
     training = training_nodes(facts) if makers or names else set()
     for file in files if makers or names else ():
@@ -32,12 +38,34 @@ def evaluated_shares(
             loaders = [facts.flow.node(v) for v in loaders_of(loop.iter, file, facts.flow)]
             if not any(id(maker) in makers or _has_name(loop, file, maker, names, facts) for maker in loaders):
                 continue
-            if any(id(part) in training for part in walk(loop.body)) or not sums_up(loop, file):
+            if any(id(part) in training for part in walk(loop.body)) or not uses(modules, loop.body, file, facts.flow):
                 continue
-            if uses(modules, loop.body, file, facts.flow):
+            if sums_up(loop, file):
                 message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
                 advice = "loop over a separate loader of all data here, or reduce the metrics over ranks"
-                yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
+            elif not _looks_at_one_batch(loop) and _writes(loop.body, file, calls, facts.flow):
+                message = "this writes what a rank's share gives: the loader trains too, and shard() divides it"
+                advice = "loop over a separate loader of all data here"
+            else:
+                continue
+            yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
+
+
+def _looks_at_one_batch(loop: cst.For) -> bool:
+    return isinstance(last_statement(loop.body), cst.Break)
+
+
+def _writes(body: cst.CSTNode, file: SourceFile, calls: OutputCalls, flow: Flow, depth: int = 2) -> bool:
+    """Return whether code, or a function that it calls, writes files, or lines of one."""
+    found: list[cst.Call] = file.nodes(cst.Call, below=body)
+    return any(calls.writes(call, file) for call in found) or (
+        depth > 0
+        and any(
+            _writes(flow.node(function), flow.file(function), calls, flow, depth - 1)
+            for call in found
+            for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+        )
+    )
 
 
 def _has_name(

@@ -1,0 +1,81 @@
+"""Paths that are named by the samples of a batch: each rank has those of its share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.syntax.nodes import called_name, operands
+from ds_migrate.syntax.source import SourceFile
+
+_DEPTH = 8
+# Calls that make a path of texts, or another text of one.
+_PATHS = frozenset(
+    {"join", "Path", "PurePath", "joinpath", "with_suffix", "with_name", "basename", "splitext", "split", "rsplit",
+     "replace", "strip", "format", "str", "int", "item", "lower", "zfill", "stem"}
+)  # fmt: skip
+_NAMED = frozenset({"items", "keys"})
+
+
+class SampleNames:
+    """The paths of a program that samples name.
+
+    Args:
+        values: those that differ by rank as the data does.
+    """
+
+    def __init__(self, flow: Flow, callers: Callers, values: RankValues) -> None:
+        self._flow = flow
+        self._callers = callers
+        self._values = values
+
+    def are_in(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether a path has a text in it that the loop over a share gives, and no number that a model gives."""
+        if depth == 0 or not self._values.differs(node, file):
+            return False
+        return any(self.are_in(part, home, depth - 1) for part, home in self._parts(node, file)) or (
+            isinstance(node, cst.Name) and self._is_of_loop(node, file)
+        )
+
+    def _parts(self, node: cst.BaseExpression, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield the expressions that a path is made of."""
+        if isinstance(node, cst.FormattedString):
+            yield from ((p.expression, file) for p in node.parts if isinstance(p, cst.FormattedStringExpression))
+        elif isinstance(node, cst.BinaryOperation):
+            yield from ((node.left, file), (node.right, file))
+        elif isinstance(node, (cst.Tuple, cst.List)):
+            yield from ((element.value, file) for element in node.elements)
+        elif isinstance(node, (cst.Subscript, cst.Attribute)):
+            yield node.value, file
+        elif isinstance(node, cst.Call) and called_name(node) in _PATHS:
+            yield from ((part, file) for part in operands(node))
+        elif isinstance(node, cst.Name):
+            yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
+            yield from self._callers.given(node, file)
+
+    def _is_of_loop(self, name: cst.Name, file: SourceFile) -> bool:
+        """Return whether a loop over something that differs by rank sets a name."""
+        loops = [outer for outer in file.ancestors(name) if isinstance(outer, (cst.For, cst.CompFor))]
+        around = [loop for loop in loops if name.value in names_in(loop.target)]
+        over = around[0].iter if around else None
+        if isinstance(over, cst.Call) and called_name(over) in _NAMED:  # the names of numbers
+            return False
+        is_share = over is not None and self._values.are_shares(self._flow.values(over, file))
+        return is_share or (over is not None and self._values.differs(over, file))
+
+
+def names_of_all_loaders(flow: Flow, callers: Callers) -> SampleNames:
+    """Return the paths that samples of any loader name, for a program that divides its data itself."""
+
+    def find() -> SampleNames:
+        calls = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
+        loaders = frozenset(v for call, file in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
+        return SampleNames(flow, callers, RankValues(flow, loaders, frozenset()))
+
+    return flow.once("names of all loaders", find)
