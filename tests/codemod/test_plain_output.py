@@ -153,6 +153,13 @@ def test_all_ranks_give_their_shares_to_a_state_that_a_function_makes(tmp_path: 
     assert "save_on_main_rank(state(), 'a')" in text
 
 
+def test_a_setting_of_an_optimizer_is_read_without_its_state(tmp_path: Path) -> None:
+    text = HEADER + LOOP.replace("optimizer.step()", 'optimizer.step()\n    print(optimizer.state_dict()["param_groups"][0]["lr"])')
+    after = convert(tmp_path, text)
+    assert '"stage": 1' in after
+    assert '    if is_main_rank():\n        print(optimizer.param_groups[0]["lr"])\n' in after
+
+
 def test_other_ranks_return_from_functions_that_only_output(tmp_path: Path) -> None:
     helpers = '''
     import sys

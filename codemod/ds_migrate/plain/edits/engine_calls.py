@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.engines.checkpoints import HELPERS
+from ds_migrate.plain.decisions.engines.checkpoints import HELPERS, SETTINGS
 from ds_migrate.plain.decisions.gradients.averaging import distinct
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
 from ds_migrate.plain.edits.engine_creation import use_scaler
@@ -124,6 +124,9 @@ def _backward(backward: Backward, name: str, is_managed: bool, converted: Conver
 
 def _state(state: StateCall, runtime: RuntimeNames, converted: Converted) -> None:
     """Have the runtime save or load the whole state of an optimizer of which each rank has a share."""
+    if state.name == SETTINGS:
+        _read_setting(state, converted)
+        return
     helper = HELPERS[state.name]
     func = cst.parse_expression(runtime.name(state.file, helper))
 
@@ -134,6 +137,19 @@ def _state(state: StateCall, runtime: RuntimeNames, converted: Converted) -> Non
     state.file.change(state.call, change)
     message = "is saved whole" if state.name == "state_dict" else "may be of any number of ranks"
     converted(Code.PLAIN_CHECKPOINT, state.file, state.node, f"the optimizer's state {message}")
+
+
+def _read_setting(state: StateCall, converted: Converted) -> None:
+    """Read a setting of an optimizer from its groups, for which no state is gathered."""
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Subscript) and isinstance(updated.value, cst.Call)
+        return cst.ensure_type(updated.value.func, cst.Attribute).with_changes(attr=cst.Name(SETTINGS))
+
+    groups = state.file.parent(state.call)
+    assert groups is not None
+    state.file.change(groups, change)
+    converted(Code.PLAIN_CHECKPOINT, state.file, state.node, "the optimizer's setting is read from its groups")
 
 
 def _factor(node: cst.BaseExpression) -> str:

@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.rank_conditions import Branch, RankConditions
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.classes import PROPERTIES
+from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.engines.engine_copies import COPIES
@@ -18,6 +19,7 @@ from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 HELPERS = {"state_dict": "optimizer_state", "load_state_dict": "load_optimizer_state"}
+SETTINGS = "param_groups"  # in the place of the method's name, where a setting is read: each rank has these
 _BUILTINS = frozenset({"print", "isinstance", "type", "id", "repr"})
 _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 
@@ -25,7 +27,7 @@ _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 def state_calls(facts: LoopFacts, site: Site) -> list[StateCall]:
     """Return the calls that save or load the state of a site's optimizers."""
     return [
-        StateCall(file, call, call, node.attr.value)
+        StateCall(file, call, call, SETTINGS if _reads_setting(call, file) else node.attr.value)
         for file in facts.flow.files.values()
         for node, call in _methods(file)
         if call is not None and facts.flow.values(node.value, file) & site.optimizers
@@ -37,6 +39,14 @@ def undecided_conditions(facts: LoopFacts, site: Site) -> list[Branch]:
     saves = [call for call in state_calls(facts, site) if call.name == "state_dict"]
     found = [branch for save in saves for branch in _undecided(save.call, save.file, facts) or ()]
     return list({id(statement): (file, statement) for file, statement in found}.values())
+
+
+def _reads_setting(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a call is that in ``optimizer.state_dict()["param_groups"][0]["lr"]``."""
+    groups = file.parent(call)
+    group = file.parent(groups) if isinstance(groups, cst.Subscript) and literal_index(groups) == SETTINGS else None
+    item = file.parent(group) if isinstance(group, cst.Subscript) and group.value is groups else None
+    return isinstance(item, cst.Subscript) and item.value is group and literal_index(item) not in (None, "params")
 
 
 def _undecided(call: cst.Call, file: SourceFile, facts: LoopFacts) -> list[Branch] | None:
@@ -87,7 +97,7 @@ def _hazard_of(node: cst.Attribute, call: cst.Call | None, file: SourceFile, fac
             return "the program uses the optimizer's state in a way that cannot be followed"
         if _is_property(file.function(call)):
             return "a property returns the optimizer's state, and where it is read cannot be followed"
-        if not is_load and _undecided(call, file, facts) is None:
+        if not (is_load or _reads_setting(call, file)) and _undecided(call, file, facts) is None:
             return "the optimizer's state is saved under a condition that may differ by rank"
         return ""
     if "opt" in (dotted(node.value) or "").lower() or not values:

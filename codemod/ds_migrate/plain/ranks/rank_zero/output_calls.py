@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.engines.checkpoints import HELPERS
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
@@ -81,7 +82,8 @@ class OutputCalls:
         self._flow = plan.facts.flow
         self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
         self._of_rank = RankFiles(plan.facts.flow, plan.facts.callers)
-        self.skippable = SkippableExpressions(self._flow, {id(state.call) for state in plan.state_calls})
+        collective = {id(state.call) for state in plan.state_calls if state.name in HELPERS}
+        self.skippable = SkippableExpressions(self._flow, collective)
 
     def is_print(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call prints on the screen, and not to a file that is opened for it."""
