@@ -67,6 +67,27 @@ def test_rank_0_looks_for_all_ranks_whether_a_file_is_there(look: str, cache: st
     assert f" rank_0_decides({look})" in convert(tmp_path, IMPORTS + HEADER + cache + LOOP)
 
 
+@pytest.mark.parametrize(
+    ("look", "decided"),
+    [
+        ("if os.path.exists(path) and not force:\n        raise FileExistsError(path)", "if rank_0_decides("),
+        ('if os.path.isfile(path):\n        sys.exit(f"{path} is there")', "if rank_0_decides(os.path.isfile(path)):"),
+    ],
+)
+def test_ranks_do_not_end_by_what_rank_0_has_just_saved(look: str, decided: str, tmp_path: Path) -> None:
+    save = f"import sys\n\n\ndef save(path, force=False):\n    {look}\n    torch.save(model.state_dict(), path)\n\n\n"
+    assert decided in convert(tmp_path, IMPORTS + HEADER + save + LOOP + 'save("model.pt")\n')
+
+
+def test_a_look_by_which_some_ranks_may_end_is_for_review(tmp_path: Path) -> None:
+    save = (
+        "def save(path):\n    if os.path.exists(path):\n        raise FileExistsError(path)\n"
+        "    torch.save(model.state_dict(), path)\n\n\n"
+    )
+    report = run(tmp_path, train=IMPORTS + HEADER + save + LOOP + 'if loss < 1:\n    save("model.pt")\n')
+    assert any("take the other branch" in note.message for _, note in report.findings(Severity.REVIEW))
+
+
 def test_ranks_wait_behind_what_makes_a_file_that_is_not_there(tmp_path: Path) -> None:
     made = 'if not os.path.exists("mean.npy"):\n    np.save("mean.npy", np.ones(1))\n'
     after = convert(tmp_path, IMPORTS + HEADER + made + 'mean = np.load("mean.npy")\n' + LOOP)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -45,12 +46,14 @@ def share_looks(
     conditions = RankConditions(facts.flow, facts.callers)
     looks = [(file, call) for file in files for call in looks_below(file.module, file)]
     for write in written:
-        if not readers.is_read(write):
-            continue
-        yield from (Note(Code.PLAIN_RANK_ZERO, *read, _MESSAGE, _ADVICE) for read in _attempts(write, readers))
+        is_read = readers.is_read(write)
+        if is_read:
+            yield from (Note(Code.PLAIN_RANK_ZERO, *read, _MESSAGE, _ADVICE) for read in _attempts(write, readers))
         for file, call in looks:
             if readers.looks_for(call, file, write) and not _is_after_training(call, file, write, facts, readers):
                 statement, test = _deciding(call, file)
+                if not is_read and not _ends_by(statement, file):
+                    continue
                 if id(statement) in decided or is_guarded(statement, file) or readers.waits_before(statement):
                     continue
                 if readers.is_led_by(FIRST, (file, call)):
@@ -81,6 +84,11 @@ def _deciding(call: cst.Call, file: SourceFile) -> tuple[cst.BaseStatement, cst.
         if not isinstance(outer, (cst.UnaryOperation, cst.BooleanOperation, cst.Arg)):
             break
     return file.statement(call), None
+
+
+def _ends_by(statement: cst.BaseStatement, file: SourceFile) -> bool:
+    """Return whether a statement may end the program, as where a file is there already that it would write."""
+    return bool(file.nodes(cst.Raise, below=statement)) or any(map(is_exit, file.nodes(cst.Call, below=statement)))
 
 
 def _is_after_training(call: cst.Call, file: SourceFile, write: Write, facts: LoopFacts, readers: FileReaders) -> bool:
