@@ -154,8 +154,8 @@ def test_all_ranks_give_their_shares_to_a_state_that_a_function_makes(tmp_path: 
 
 
 def test_a_setting_of_an_optimizer_is_read_without_its_state(tmp_path: Path) -> None:
-    text = HEADER + LOOP.replace("optimizer.step()", 'optimizer.step()\n    print(optimizer.state_dict()["param_groups"][0]["lr"])')
-    after = convert(tmp_path, text)
+    line = 'print(optimizer.state_dict()["param_groups"][0]["lr"])'
+    after = convert(tmp_path, HEADER + LOOP.replace("optimizer.step()", f"optimizer.step()\n    {line}"))
     assert '"stage": 1' in after
     assert '    if is_main_rank():\n        print(optimizer.param_groups[0]["lr"])\n' in after
 

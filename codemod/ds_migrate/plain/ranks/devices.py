@@ -67,7 +67,8 @@ class RankDevices:
     def _goes(self, number: cst.BaseExpression) -> bool:
         """Return whether a device's number is the same on all ranks."""
         text = code(number)
-        return isinstance(number, cst.Integer) or not (self._is_distributed or "rank" in text)
+        is_of_rank = self._is_distributed or "rank" in text or "current_device" in text
+        return isinstance(number, cst.Integer) or not is_of_rank
 
     def _is_number(self, node: cst.BaseExpression) -> bool:
         return isinstance(node, cst.Integer) or (_NUMBER.search(code(node)) is not None and self._goes(node))
@@ -88,7 +89,10 @@ class RankDevices:
                 remove_call(file, call)
                 return True
         elif self._flow.is_call_of(call, file, ("torch.cuda.device",)):
-            if first is not None and self._goes(first.value) and isinstance(file.parent(call), cst.WithItem):
+            if first is None or not isinstance(file.parent(call), cst.WithItem):
+                return False
+            is_name = isinstance(first.value, (cst.Name, cst.Attribute))
+            if self._goes(first.value) if is_name else self._is_number(first.value):
                 file.replace(first.value, "-1")  # which leaves the current device
                 return True
         elif method == "cuda" and first is not None and first is call.args[0] and self._is_number(first.value):
