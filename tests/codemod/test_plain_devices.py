@@ -197,6 +197,16 @@ def test_a_part_or_a_teacher_that_takes_the_gpus_of_other_ranks_is_for_review(li
     assert [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)] == [("DSM611", message)]
 
 
+def test_a_wrapper_that_goes_in_another_script_is_not_for_review(tmp_path: Path) -> None:
+    head, data = HEADER.split("data =")
+    shared = head + "    def clear(self, optimizer):\n        optimizer.zero_grad()\n"
+    wrapped = LOOP.replace("optimizer =", "model = nn.DataParallel(model)\noptimizer =", 1)
+    script = f"from shared import *\ndata ={data}{wrapped}"
+    report = run(tmp_path, shared=shared, one=script, two=script)
+    assert all(b"DataParallel" not in file.after for file in report.files if file.after and file.path.stem != "shared")
+    assert not list(report.findings(Severity.REVIEW))
+
+
 def test_a_device_that_nothing_reads_behind_the_engine_is_not_set_anew(tmp_path: Path) -> None:
     text = """
     class Client:

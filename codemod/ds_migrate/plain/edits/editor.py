@@ -94,8 +94,8 @@ class Editor:
         follow_engines(self.plan, self._converted)
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
-        unwrap(self.plan.facts, self._runtime, self._converted, self._review)
         beside = files_beside(self.files, self.flow)
+        unwrap(self.plan.facts, beside, self._runtime, self._converted, self._review)
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -22,10 +22,15 @@ from ds_migrate.syntax.nodes import argument, code, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 
-def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review: Review) -> None:
+def unwrap(
+    facts: LoopFacts, beside: Iterable[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
+) -> None:
     """Remove the wrappers, and keep the names of weights in files as they were.
 
     Where the program copies weights, all ranks have rank 0's from where DistributedDataParallel gave them to all.
+
+    Args:
+        beside: the files that may run in one process with the loop.
     """
     wrappers = Wrappers(facts)
     for file, call, wrapped in wrappers.states():
@@ -46,7 +51,7 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
     for file, node in wrappers.forwards():
         keep_part(file, node, "value")
     removed = wrappers.calls
-    for file, call in _left(facts, [call for _, call, _ in removed]):
+    for file, call in _left(facts, beside, [call for _, call, _ in removed]):
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
         review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))
     for file, call in _around_parts(facts, [call for _, call, _ in removed]):
@@ -72,10 +77,12 @@ def unwrap(facts: LoopFacts, runtime: RuntimeNames, converted: Converted, review
             keep_argument(file, call, index)
 
 
-def _left(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
+def _left(
+    facts: LoopFacts, files: Iterable[SourceFile], removed: list[cst.Call]
+) -> Iterator[tuple[SourceFile, cst.Call]]:
     """Yield the calls that spread another module over all GPUs: a teacher, a part of the model, or what holds it."""
     wrappers = WRAPPERS - DISTRIBUTED
-    for file in facts.flow.files.values():
+    for file in files:
         for call in file.nodes(cst.Call):
             classes = of_kind(facts.flow.values(call.func, file), Kind.CLASS)
             is_own = any(wrappers.intersection(facts.flow.classes.external_bases(cls.key)) for cls in classes)
