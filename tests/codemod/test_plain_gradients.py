@@ -780,3 +780,15 @@ def test_gradients_that_a_method_sets_by_hand_are_named_as_the_reason(tmp_path: 
     """
     messages = [message for _, message in blocked(tmp_path, body(reptile))]
     assert messages == ["step() uses gradients that are set by hand, without backward()"]
+
+
+def test_backward_before_the_engine_is_made_is_torchs(tmp_path: Path) -> None:
+    before = """\
+other = Net()
+F.mse_loss(other(data[:4][0]), data[:4][1]).backward()
+norms = [p.grad.norm() for p in other.parameters()]
+"""
+    read = LOOP.replace("    optimizer.step()", "    norm = model.fc.weight.grad.norm()\n    optimizer.step()")
+    after = convert(tmp_path, HEADER + before + read)
+    assert before in after
+    assert "engine.allreduce_gradients()\n    norm = " in after

@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.gradients.averaging import (
     in_stepping_functions,
     is_behind,
 )
+from ds_migrate.plain.decisions.passes.backward_passes import is_before_engine
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Place
@@ -37,9 +38,11 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
             is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
             if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
                 continue
-            own = [
-                each for place in in_stepping_functions(read, plan) for each in before_next_step(place, plan, NOTHING)
-            ]
+            places = in_stepping_functions(read, plan)
+            later = [place for place in places if not is_before_engine(place, plan.facts.all_sites)]
+            if places and not later:
+                continue  # these are no gradients of an engine yet
+            own = [each for place in later for each in before_next_step(place, plan, NOTHING)]
             own = own or find_behind_backward(read, plan)
             found += own
             if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):

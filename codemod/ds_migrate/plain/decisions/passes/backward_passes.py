@@ -144,6 +144,8 @@ def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | N
         )  # fmt: skip
     alike = [s for s in after if not never_meet(backward.file, backward.node, s.node)]
     first = min(alike or after, key=lambda s: s.position)
+    if is_before_engine(backward, [site for site in plan.facts.all_sites if site.optimizers & first.optimizers]):
+        return None
     return next(name for s, name in plan.steps if s is first), [first]
 
 
@@ -243,6 +245,16 @@ def step_places(site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
 def is_beside(one: Place, other: Place) -> bool:
     """Return whether two places are in the same function."""
     return one.file is other.file and one.function is other.function
+
+
+def is_before_engine(place: Place, sites: Sequence[Site]) -> bool:
+    """Return whether a place runs before any of the engines is made: all are made in its function, behind it."""
+    return bool(sites) and all(
+        site.file is place.file
+        and site.function is place.function
+        and place.position < site.file.position(site.statement)
+        for site in sites
+    )
 
 
 def places_beside(place: Place, site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
