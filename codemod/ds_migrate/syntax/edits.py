@@ -13,6 +13,7 @@ import libcst as cst
 
 from ds_migrate.syntax.claims import Change, Claims, Text
 from ds_migrate.syntax.inserted_code import Statement, parse_expression, parse_statements
+from ds_migrate.syntax.joined_lines import LineJoiner
 from ds_migrate.syntax.rewriter import Line, Rewriter
 
 
@@ -107,6 +108,8 @@ class Edits:
         """Return an expression (it may span lines, written likewise)."""
         return parse_expression(code, self.module)
 
-    def apply(self, *, has_comments: bool) -> cst.Module:
+    def apply(self, *, has_comments: bool, joiner: LineJoiner | None = None) -> cst.Module:
         """Return the tree with all edits made; whether a comment was lost is looked for where the tree has one."""
-        return self.module.visit(Rewriter(self.module, self.claims, has_comments)) if self else self.module
+        if not self:
+            return self.module
+        return self.module.visit(Rewriter(self.module, self.claims, has_comments, joiner))

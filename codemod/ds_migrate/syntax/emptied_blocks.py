@@ -18,7 +18,8 @@ _PURE_CALLS = frozenset(
 )
 
 
-def _is_gone(statement: cst.CSTNode) -> bool:
+def is_gone(statement: object) -> bool:
+    """Return whether a line is left only for the comments of its statement, which went."""
     return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and statement.body[0] is _GONE
 
 
@@ -39,7 +40,7 @@ def settle(block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Mod
         if isinstance(statement, cst.If) and _has_no_effect(statement):
             carried.extend((*statement.leading_lines, *_comment_lines(statement)))
             continue
-        if _is_gone(statement):
+        if is_gone(statement):
             assert isinstance(statement, cst.SimpleStatementLine)
             carried.extend(statement.leading_lines)
             carried.extend(_comment_lines(statement.trailing_whitespace))

@@ -98,17 +98,17 @@ class Imports:
 
         later = [k for k in same if order(*k[2]) > order(is_from, module)]
         if later:
-            self._before(later[0][0], section, order(is_from, module), text)
+            self._before(self._file.line_of(later[0][0])[0], section, order(is_from, module), text)
         elif same:
-            self._file.after(same[-1][0], text)
+            self._file.after(self._file.line_of(same[-1][0])[-1], text)
         elif section == 0 and lines:
             after_future = [k for k in keys if k[1] == -1]
             if after_future:
-                self._file.after(after_future[-1][0], text)
+                self._file.after(self._file.line_of(after_future[-1][0])[-1], text)
             else:
                 self._before(lines[0], section, order(is_from, module), text)
         elif lines:
-            self._file.after(lines[-1], text)
+            self._file.after(self._file.line_of(lines[-1])[-1], text)
         else:
             self._top(text)
 

@@ -9,8 +9,9 @@ import libcst as cst
 
 from ds_migrate.syntax.claims import Claims, Text
 from ds_migrate.syntax.comments import own_comments
-from ds_migrate.syntax.emptied_blocks import emptied, settle
+from ds_migrate.syntax.emptied_blocks import emptied, is_gone, settle
 from ds_migrate.syntax.inserted_code import Statement, make_lines, parse_statements
+from ds_migrate.syntax.joined_lines import LineJoiner
 
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
@@ -18,19 +19,31 @@ Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 class Rewriter(cst.CSTTransformer):
     """The transform that applies the edits of a file."""
 
-    def __init__(self, module: cst.Module, claims: Claims, has_comments: bool) -> None:
+    def __init__(self, module: cst.Module, claims: Claims, has_comments: bool, joiner: LineJoiner | None) -> None:
         super().__init__()
         self._has_comments = has_comments
         self._module = module
         self._claims = claims
+        self._joiner = joiner
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node in self._claims.touched
 
     def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]
-        claims = self._claims
-        if original_node not in claims.touched:
+        if original_node not in self._claims.touched:
             return updated_node
+        node = self._rewritten(original_node, updated_node)
+        if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
+            node = settle(self._joiner.join(node) if self._joiner is not None else node)
+        if self._joiner is not None and isinstance(original_node, (cst.SimpleStatementLine, cst.IndentedBlock)):
+            lines = [node] if isinstance(node, cst.CSTNode) else list(node)
+            beside = [len(found.get(original_node, ())) for found in (self._claims.above, self._claims.before)]
+            if len(lines) == sum(beside) + len(self._claims.after.get(original_node, ())) + 1:
+                self._joiner.note(original_node, lines[sum(beside)], is_gone(lines[sum(beside)]))
+        return node
+
+    def _rewritten(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        claims = self._claims
         node = updated_node
         for change in claims.changes.get(original_node, ()):
             node = change(node)
@@ -57,8 +70,6 @@ class Rewriter(cst.CSTTransformer):
             node = _surround(node, before, after)
         if above:
             node = cst.FlattenSentinel([*above, *(node if isinstance(node, cst.FlattenSentinel) else [node])])
-        if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
-            return settle(node)
         return node
 
     def _expand(self, line: Line, marks: dict[str, Text]) -> list[Statement]:

@@ -18,6 +18,7 @@ from ds_migrate.syntax.codegen import ModuleText
 from ds_migrate.syntax.comments import comments
 from ds_migrate.syntax.edits import Edits
 from ds_migrate.syntax.imports import Imports
+from ds_migrate.syntax.joined_lines import JoinedLines, LineJoiner
 from ds_migrate.syntax.line_folding import WIDTH, fold
 from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.node_index import NodeIndex
@@ -81,6 +82,8 @@ class SourceFile:
             raise SourceError(Code.NOT_LOSSLESS, message) from error
         if not is_lossless:
             raise SourceError(Code.NOT_LOSSLESS, "libcst cannot print this file back byte for byte")
+        self._joined = JoinedLines(self.module)
+        self.module = self._joined.module
         self._index = NodeIndex(self.module)
         self.edits = Edits(self.module)
         self.left: frozenset[cst.CSTNode] = frozenset()
@@ -139,11 +142,18 @@ class SourceFile:
 
     def render(self) -> bytes:
         """Return the file with every edit applied."""
-        return self._encode(self._text.rewritten(self.edits.apply(has_comments="#" in self.text)))
+        if not self.edits:
+            return self.data
+        has_comments = "#" in self.text
+        if not self._joined.lines:
+            return self._encode(self._text.rewritten(self.edits.apply(has_comments=has_comments)))
+        joiner = LineJoiner(self._joined, lambda node: self._text.position(node)[1] - 1, self.width)
+        rewritten = self.edits.apply(has_comments=has_comments, joiner=joiner)
+        return self._encode(self._text.rewritten(joiner.restore(rewritten)))
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return line and column of the node's first token, both from 1."""
-        line, column = self._text.position(node)
+        line, column = self._text.position(self._joined.origin(node))
         return (self._lines[line - 1] if self._lines else line), column
 
     def reported_position(self, node: cst.CSTNode) -> tuple[int, int]:
@@ -210,6 +220,10 @@ class SourceFile:
             if isinstance(candidate, cst.BaseStatement):
                 return candidate
         raise AssertionError("every expression is in a statement")
+
+    def line_of(self, statement: cst.SimpleStatementLine) -> Sequence[cst.SimpleStatementLine]:
+        """Return the statements that share the line of a statement in the file."""
+        return self._joined.pieces_beside(statement)
 
     def statement_in(self, node: cst.CSTNode, function: cst.FunctionDef) -> cst.BaseStatement | None:
         """Return the statement directly in the function's body that holds the node; None when it is not inside."""
@@ -296,4 +310,5 @@ class SourceFile:
             self.edits.expand(line, small, lambda updated: self._folded(line, code(updated)))
 
     def _folded(self, beside: cst.CSTNode, code: str) -> str:
-        return fold(code, self.position(beside)[1] - 1, self.width)
+        outer, columns = self._joined.indentation(beside)
+        return fold(code, self._text.position(outer)[1] - 1 + columns, self.width)
