@@ -269,3 +269,34 @@ def test_batches_that_the_wrapper_moved_need_the_runtime(tmp_path: Path) -> None
     text = text.replace("WRAPPER", "nn.DataParallel(Net()).cuda()").replace("MOVE", "pass")
     found = blocked(tmp_path, text, replace(PLAIN, runtime=False))
     assert any(code == Code.PLAIN_DEVICE and "moved batches" in message for code, message in found)
+
+
+@pytest.mark.parametrize(
+    ("made", "converted"),
+    [
+        ("torch.device('cuda:0')", 'torch.device(f"cuda:{torch.cuda.current_device()}")'),
+        (
+            "torch.device('cuda:0' if cuda else 'cpu')",
+            "torch.device(f\"cuda:{torch.cuda.current_device()}\" if cuda else 'cpu')",
+        ),
+        ("torch.device('cuda', args.gpu)", "torch.device('cuda', torch.cuda.current_device())"),
+        ("torch.device('cuda', torch.cuda.current_device())",) * 2,
+    ],
+)
+def test_a_device_whose_number_is_read_keeps_one(made: str, converted: str, tmp_path: Path) -> None:
+    cuda = "cuda = torch.cuda.is_available()\n"
+    after = convert(tmp_path, PARSED + HEADER + cuda + LOOP + f"d = {made}\nstart_session(d.index)\n")
+    assert f"d = {converted}\nstart_session(d.index)\n" in after
+
+
+def test_the_number_of_the_current_device_stays(tmp_path: Path) -> None:
+    line = "d = torch.device('cuda', torch.cuda.current_device())\n"
+    assert line in convert(tmp_path, HEADER + LOOP + line)
+
+
+def test_a_device_on_the_line_of_the_optimizer_follows_the_engine(tmp_path: Path) -> None:
+    lines = "device = torch.device('cpu')\nmodel = Net().to(device); "
+    moved = LOOP.replace("model = Net()\n", lines).replace("model(x), y", "model(x.to(device)), y.to(device)")
+    after = convert(tmp_path, HEADER + moved)
+    assert "\nmodel = Net(); optimizer = torch" in after
+    assert "match_torch(engine)\ndevice = engine.device\nfor" in after

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
@@ -33,23 +34,44 @@ class RankDevices:
         self._flow = facts.flow
         self._is_distributed = is_distributed
         self._converted = converted
+        self._numbered: set[int] = set()
 
     def free(self, files: Sequence[SourceFile]) -> list[Note]:
         """Free the devices of files; return what leaves one device to all ranks."""
         notes: list[Note] = []
+        self._numbered = self._with_read_numbers(files)
         for file in files:
             for node in file.nodes(cst.SimpleString, cst.FormattedString, cst.BinaryOperation):
                 name = self._unnumbered(node)
-                if name is not None and not (isinstance(node, cst.SimpleString) and is_saved_device(node, file)):
+                if name is None or (isinstance(node, cst.SimpleString) and is_saved_device(node, file)):
+                    continue
+                if any(id(outer) in self._numbered for outer in file.ancestors(node)):
+                    file.replace(node, f'f"cuda:{{{self._current(file)}}}"')
+                    message = "the device is that of the rank, by the number that is read of it"
+                else:
                     file.replace(node, name)
-                    self._converted(
-                        Code.PLAIN_DEVICE, file, node, "cuda is the device of the rank, whatever its number"
-                    )
+                    message = "cuda is the device of the rank, whatever its number"
+                self._converted(Code.PLAIN_DEVICE, file, node, message)
             for call in file.nodes(cst.Call):
                 if not is_idle(call, file, self._facts) and self._free_call(call, file):
                     self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
             notes += _hidden_devices(file)
         return notes
+
+    def _with_read_numbers(self, files: Sequence[SourceFile]) -> set[int]:
+        """Return the calls of ``torch.device()`` that make a device whose number is read, by their identity."""
+        return {
+            value.key
+            for file in files
+            for node in file.attributes_by_name.get("index", ())
+            if not (isinstance(around := file.parent(node), cst.Call) and around.func is node)
+            for value in self._flow.values(node.value, file)
+            if value.kind is Kind.OBJECT and value.name == "torch.device"
+        }
+
+    def _current(self, file: SourceFile) -> str:
+        """Return the call that gives the number of the rank's device."""
+        return f"{file.imports.module('torch')}.cuda.current_device()"
 
     def _unnumbered(self, node: cst.BaseExpression) -> str | None:
         """Return ``"cuda"`` in the place of a numbered device's name."""
@@ -78,6 +100,9 @@ class RankDevices:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         if self._flow.is_call_of(call, file, ("torch.device",)):
             index = argument(call, 1, "index")
+            if index is not None and self._goes(index.value) and id(call) in self._numbered:
+                file.replace(index.value, self._current(file))
+                return True
             if index is not None and self._goes(index.value):
                 file.change(call, _with_first)
                 return True
