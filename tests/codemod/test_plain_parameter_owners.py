@@ -284,6 +284,31 @@ def test_a_module_in_a_namespace_is_no_part_of_it(tmp_path: Path) -> None:
     assert "    model=state.model,\n" in convert(tmp_path, body(text))
 
 
+def test_a_module_in_a_copy_of_a_namespace_is_no_part_of_it(tmp_path: Path) -> None:
+    text = """
+        import copy
+        from dotmap import DotMap
+
+        def train(config):
+            optimizer = torch.optim.SGD(config.model.parameters(), lr=0.1)
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(config.model(x), y).backward()
+                optimizer.step()
+
+        def train_one(model):
+            config = DotMap()
+            config.model = model
+            train(config)
+
+        def train_all(settings):
+            config = copy.deepcopy(settings)
+            config.model = Net()
+            train(config)
+        """
+    assert "model=config," not in convert(tmp_path, body(text))
+
+
 def test_layers_of_a_sequence_of_a_library_are_in_it(tmp_path: Path) -> None:
     text = """
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))

@@ -140,6 +140,8 @@ def _of_namespaces(values: Values, node: cst.BaseExpression, file: SourceFile, f
     """
     held = flow.values(node, file)
     namespaces = {value for value in held if value.name.partition(".")[0] in _NAMESPACES}
+    if namespaces:  # a copy beside one is of such a one
+        namespaces |= {value for value in held if value.name.startswith("copy.")}
     if held and held == namespaces:
         return of_kind(values, Kind.PART)
     keys = {value.key for value in namespaces}
