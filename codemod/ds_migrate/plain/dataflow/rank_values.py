@@ -11,6 +11,7 @@ from functools import partial
 import libcst as cst
 
 from ds_migrate.plain.dataflow.body_names import BodyNames
+from ds_migrate.plain.dataflow.branches.jumps import Jumps
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
 from ds_migrate.plain.dataflow.containers.mappings import literal_index, named_items
 from ds_migrate.plain.dataflow.flow import Flow
@@ -57,6 +58,7 @@ class RankValues:
         self._engine_modules = {value.key for value in modules}
         self._options = Options(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
+        self._jumps = {id(file): Jumps(file) for file in flow.files.values()}
         self._known: set[Variable] = set(_unknown_inputs(flow)) if loaders else set()
         self._readers: dict[Variable, set[int]] = {}
         self._reader: int | None = None
@@ -96,7 +98,7 @@ class RankValues:
     def _find_difference(self, node: cst.CSTNode, file: SourceFile) -> bool:
         if type(node) is cst.Name:  # as in dotted()
             owner, name = self._read(node, file)
-            return self._are_known((owner, name), (owner, f"{name}[]")) or self._is_share(node, file)
+            return self._are_known((owner, name), (owner, f"{name}[]")) or self.is_share(node, file)
         if type(node) is cst.Attribute:
             if node.attr.value in _SAME or self._is_of_library(node, file) or self._options.holds(node, file):
                 return False
@@ -104,17 +106,18 @@ class RankValues:
                 return self.differs(node.value, file)
             if is_foreign_gradient(node, file, self._flow, self._engine_modules) and self._loaders:
                 return True
-            return self._are_known(_attribute(node)) or self._is_share(node, file) or self.differs(node.value, file)
+            return self._are_known(_attribute(node)) or self.is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)
         if type(node) is cst.Subscript and (key := _literal_key(node)) is not None:
             owner, name = self._read(key[0], file)
-            return self._are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self._is_share(node, file)
+            return self._are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self.is_share(node, file)
         if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
             return False
         return any(self.differs(child, file) for child in children(node))
 
-    def _is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+    def is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is a loader of which each rank gets a share."""
         return self.are_shares(self._flow.values(node, file))
 
     def are_shares(self, values: Values) -> bool:
@@ -131,14 +134,14 @@ class RankValues:
         """Return whether an expression asks whether there is a loader, or a gradient: on each rank, or on none."""
         is_none = any(dotted(target.comparator) == "None" for target in node.comparisons)
         is_gradient = isinstance(node.left, cst.Attribute) and node.left.attr.value == "grad"
-        return is_none and len(node.comparisons) == 1 and (is_gradient or self._is_share(node.left, file))
+        return is_none and len(node.comparisons) == 1 and (is_gradient or self.is_share(node.left, file))
 
     def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
         if dotted(call.func) in _SAME_CALLS:
             return False
         if (name := _named_attribute(call, "getattr")) is not None and self._are_known((0, f".{name}")):
             return True
-        if self._is_share(call, file):
+        if self.is_share(call, file):
             return True
         callees = self._flow.values(call.func, file)
         if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
@@ -185,7 +188,7 @@ class RankValues:
 
     def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
-        depends = self._depends(node, file)
+        depends = self.depends(node, file)
         given = depends or self.differs(node.value, file)
         for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
             parts = self._differing_items(target, node.value, file) if given and not depends else None
@@ -212,7 +215,7 @@ class RankValues:
         ]  # fmt: skip
 
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
-        if self.differs(call.args[2].value, file) or self._depends(call, file):
+        if self.differs(call.args[2].value, file) or self.depends(call, file):
             yield 0, f".{_named_attribute(call, 'setattr')}"
 
     def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
@@ -221,7 +224,7 @@ class RankValues:
 
     def _returned(self, node: cst.Return, function: cst.FunctionDef, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
-        depends = self._depends(node, file)
+        depends = self.depends(node, file)
         if not (depends or self.differs(node.value, file)):
             return
         yield id(function), "return"
@@ -247,7 +250,7 @@ class RankValues:
             yield from self._variables(call.func.value, file)
 
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
-        if not (self.differs(over, file) or self._is_share(over, file)):
+        if not (self.differs(over, file) or self.is_share(over, file)):
             return
         parts = target.elements if isinstance(target, cst.Tuple) else ()
         if isinstance(over, cst.Call) and dotted(over.func) == "zip" and len(over.args) == len(parts):
@@ -301,7 +304,7 @@ class RankValues:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
         items = named_items(node.value) if isinstance(target, cst.Name) else None
         key = _literal_key(target)
-        if isinstance(target, cst.Name) and items is not None and not self._depends(node, file):
+        if isinstance(target, cst.Name) and items is not None and not self.depends(node, file):
             owner, name = self._flow.scopes(file).variable(target.value, target)
             yield owner, f"{name}[]"
             yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self.differs(value, file))
@@ -311,9 +314,10 @@ class RankValues:
         else:
             yield from self._variables(target, file)
 
-    def _depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
+    def depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a condition that differs decides if a statement runs."""
-        return any(self.differs(outer.test, file) for outer in _conditions(node, file) if id(outer) not in self._agreed)
+        conditions = (*_conditions(node, file), *self._jumps[id(file)].conditions(node))
+        return any(self.differs(outer.test, file) for outer in conditions if id(outer) not in self._agreed)
 
 
 def _unknown_inputs(flow: Flow) -> Iterator[Variable]:

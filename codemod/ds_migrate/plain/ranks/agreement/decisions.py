@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.jumps import JUMPS
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -105,7 +106,8 @@ def agree(
     ]  # fmt: skip
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(node.test, file)}
     settings = ((f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node))
-    if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)):
+    jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
+    if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
     for file in files:
         for node in [node for home, node in led if home is file]:

@@ -97,8 +97,28 @@ class BatchTotals:
         if isinstance(node, cst.Name):
             scopes = self.flow.scopes(file)
             changes = [line for line in scopes.nodes(node, cst.AugAssign) if dotted(line.target) == node.value]
+            if any(self._is_counted(line, file) for line in changes):
+                return True
             return are_totals(*scopes.assigned(node), *(line.value for line in changes))
         return False
+
+    def _is_counted(self, line: cst.AugAssign, file: SourceFile) -> bool:
+        """Return whether a line counts what it finds in a batch: it adds a fixed number where a condition holds."""
+        return self._values.depends(line, file) and self._is_fixed(line.value, file)
+
+    def _is_fixed(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a number is the same on each rank, or is looked up in a table: ``weights.get(label, 1.0)``."""
+        if not self.differs(node, file):
+            return True
+        if isinstance(node, cst.Name):
+            values = self.flow.scopes(file).assigned(node)
+            return bool(values) and all(value is not node and self._is_looked_up(value, file) for value in values)
+        return self._is_looked_up(node, file)
+
+    def _is_looked_up(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            return node.func.attr.value == "get"
+        return isinstance(node, cst.Subscript) and not self.differs(node.value, file)
 
     def reduces(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call makes one number, or one a feature, of what the samples of a batch have."""

@@ -65,10 +65,11 @@ def _carrying(
 
 
 def _loop_over_batches(node: cst.CSTNode, file: SourceFile, values: RankValues) -> cst.CSTNode | None:
-    """Return the loop around a node whose target differs by rank; the outermost one where that of none does."""
+    """Return the outermost loop around a node over what differs by rank, and not over loaders; else the outermost."""
     loops = [outer for outer in file.ancestors(node) if isinstance(outer, _LOOPS)]
     over = [loop for loop in loops if isinstance(loop, cst.For) and values.differs(loop.target, file)]
-    return next(iter(over or reversed(loops)), None)
+    over = [loop for loop in over if not values.is_share(loop.target, file)]
+    return next(iter([*reversed(over), *reversed(loops)]), None)
 
 
 def _sets(line: _Line, name: str) -> bool:
