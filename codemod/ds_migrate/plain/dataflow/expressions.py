@@ -110,7 +110,9 @@ class Expressions:
     # -- parts of values -------------------------------------------------------------------------------------------
 
     def _member(self, base: Value, name: str) -> Values:
-        if base.kind in (Kind.EXTERNAL, Kind.PART):
+        if base.kind is Kind.PART:
+            return deeper(base, f"{base.name}.{name}")
+        if base.kind is Kind.EXTERNAL:
             return self.variables.held((SUBMODULES, f"{base.name}.{name}")) or deeper(base, f"{base.name}.{name}")
         if base.kind is Kind.FILE:
             if name == "__dict__":
@@ -157,7 +159,7 @@ class Expressions:
             return self._evaluated(call, file)
         if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
-        for callee in map(self.classes.as_method, callees):
+        for callee in map(self.classes.as_method, callees - of_kind(callees, Kind.PART)):
             if self.classes.is_attribute_dict(callee) and all(arg.keyword is not None for arg in call.args):
                 found.add(self.variables.make(Kind.MAPPING, call, file, callee.name or "dict", callee.key))
                 continue

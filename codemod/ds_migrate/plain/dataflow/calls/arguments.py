@@ -70,7 +70,7 @@ class Arguments:
         for worker in of_kind(workers, Kind.FUNCTION, Kind.METHOD):
             skipped = int(is_spawn(callees)) + self._receivers(worker)
             yield worker.key, started_arguments(call, callees), skipped
-        for callee in callees:
+        for callee in callees - of_kind(callees, Kind.PART):
             yield from self._run_by(callee, call.args)
             chosen = self._expressions.chosen_by(callee, call, file)
             for choice in chosen[0] if chosen is not None else ():

@@ -10,11 +10,12 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.spawning import started
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
 from ds_migrate.syntax.branches import parting, upwards
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
+_DEPTH = 3  # of the calls that a parameter is followed through
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
 
 
@@ -24,6 +25,7 @@ class Callers:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
+        self._given: dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]] = {}
         self._leading: dict[int, set[int]] = {}
         for file in flow.files.values():
             for call in file.nodes(cst.Call):
@@ -46,12 +48,34 @@ class Callers:
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         return self._calls.get(id(function), ())
 
-    def given(self, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
-        """Yield what calls give for a name that is a parameter of the function around it."""
+    def given(self, name: cst.Name, file: SourceFile) -> Sequence[tuple[cst.BaseExpression, SourceFile]]:
+        """Return what calls give for a name that is a parameter of the function around it."""
         function = file.function(name)
-        for home, call in self.of(function) if function is not None else ():
-            passed = self._flow.passed(call, home)
-            yield from ((arg, home) for variable, arg in passed if variable == (id(function), name.value))
+        if function is None:
+            return ()
+        parameter = id(function), name.value
+        if parameter not in self._given:
+            self._given[parameter] = [
+                (arg, home)
+                for home, call in self.of(function)
+                for variable, arg in self._flow.passed(call, home) if variable == parameter
+            ]  # fmt: skip
+        return self._given[parameter]
+
+    def sources(
+        self, node: cst.Name | cst.Attribute, file: SourceFile
+    ) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield what a name or attribute is assigned, and what calls give for a name that is a parameter."""
+        yield from ((value, file) for value in self._flow.scopes(file).assigned(node) if value is not node)
+        if isinstance(node, cst.Name):
+            yield from self.given(node, file)
+
+    def variables(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> frozenset[Variable]:
+        """Return the variable that an expression is, and for a parameter those that calls give for it."""
+        variable = self._flow.variable(node, file)
+        found = frozenset({variable} if variable is not None else ())
+        given = self.given(node, file) if isinstance(node, cst.Name) and depth else ()
+        return found.union(*(self.variables(value, home, depth - 1) for value, home in given))
 
     def reaches(self, key: int, function: cst.FunctionDef | None) -> bool:
         """Return whether a function, by its identity, is another one or calls it, also through others."""

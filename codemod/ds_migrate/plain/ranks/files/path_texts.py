@@ -56,5 +56,4 @@ class PathTexts:
         """Return whether a name is set to a path, or is a parameter that calls give one."""
         if not isinstance(node, cst.Name) or depth == 0:
             return False
-        values = [(value, file) for value in self._flow.scopes(file).assigned(node)]
-        return any(self.is_path(value, home, depth - 1) for value, home in (*values, *self._callers.given(node, file)))
+        return any(self.is_path(value, home, depth - 1) for value, home in self._callers.sources(node, file))

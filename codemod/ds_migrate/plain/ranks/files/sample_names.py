@@ -56,8 +56,7 @@ class SampleNames:
         elif isinstance(node, cst.Call) and called_name(node) in _PATHS:
             yield from ((part, file) for part in operands(node))
         elif isinstance(node, cst.Name):
-            yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
-            yield from self._callers.given(node, file)
+            yield from self._callers.sources(node, file)
 
     def _is_of_loop(self, name: cst.Name, file: SourceFile) -> bool:
         """Return whether a loop over something that differs by rank sets a name."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.syntax.source import SourceFile
 
@@ -101,20 +101,8 @@ class MadeEnvironments:
         if isinstance(node, cst.Subscript) and isinstance(node.value, (cst.Name, cst.Attribute)):
             for value in self._flow.scopes(file).assigned(node.value):
                 yield from ((item, file) for item in _items(value, node))
-        if not isinstance(node, (cst.Name, cst.Attribute)):
-            return
-        yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
-        variable = self._flow.variable(node, file) if isinstance(node, cst.Name) else None
-        yield from self._passed.get(variable, ()) if variable is not None else ()
-
-    @cached_property
-    def _passed(self) -> dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]]:
-        """The arguments that calls of the program give for each parameter."""
-        found: dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]] = {}
-        for file, call in self._calls:
-            for variable, value in self._flow.passed(call, file):
-                found.setdefault(variable, []).append((value, file))
-        return found
+        elif isinstance(node, (cst.Name, cst.Attribute)):
+            yield from callers_of(self._flow).sources(node, file)
 
     def _inside(self, value: Value, depth: int) -> Values:
         """Return the environments that a value is, wraps, holds or returns."""

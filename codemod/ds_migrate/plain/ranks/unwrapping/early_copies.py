@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -19,7 +20,7 @@ from ds_migrate.plain.ranks.unwrapping.weight_copies import weight_copies
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import WrapperCall
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import last_name, parameters, walk
+from ds_migrate.syntax.nodes import last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _RANK = re.compile("rank|gpu|process_index", re.IGNORECASE)
@@ -79,20 +80,10 @@ def _seeds_by_rank(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 def _is_of_rank(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:
     """Return whether a number is made of the rank."""
-    for part in walk(node):
-        if not isinstance(part, (cst.Name, cst.Attribute)):
-            continue
-        if _RANK.search(last_name(part)) is not None:
-            return True
-        if depth and any(_is_of_rank(value, file, flow, depth - 1) for value in flow.scopes(file).assigned(part)):
-            return True
-        function = file.function(part)
-        names = {p.name.value for p in parameters(function)} if function is not None else set()
-        if depth and isinstance(part, cst.Name) and part.value in names:
-            variable = id(function), part.value
-            for home in flow.files.values():
-                for call in home.nodes(cst.Call):
-                    passed = (value for given, value in flow.passed(call, home) if given == variable)
-                    if any(_is_of_rank(value, home, flow, depth - 1) for value in passed):
-                        return True
-    return False
+    names = [part for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute))]
+    if any(_RANK.search(last_name(name)) is not None for name in names):
+        return True
+    sources = callers_of(flow).sources
+    return depth > 0 and any(
+        _is_of_rank(value, home, flow, depth - 1) for name in names for value, home in sources(name, file)
+    )

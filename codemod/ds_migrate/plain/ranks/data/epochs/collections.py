@@ -52,7 +52,7 @@ class Collections:
             file: of the owner.
         """
         receivers = self._receivers.get(id(function and self._class_of(function)), _ANY)
-        return None in receivers or not receivers.isdisjoint(self._variables(owner, file))
+        return None in receivers or not receivers.isdisjoint(self._callers.variables(owner, file))
 
     def _class_of(self, function: cst.FunctionDef) -> cst.ClassDef | None:
         found = self._flow.node_of(id(function))
@@ -85,7 +85,7 @@ class Collections:
         """
         for into, value in collected_items(place, file):
             if self._samples.holds(value, file):
-                for variable in self._variables(into, file):
+                for variable in self._callers.variables(into, file):
                     self.places.setdefault(variable, []).append(place)
                 owner = file.class_around(place) if isinstance(place, cst.FunctionDef) else None
                 if owner is not None:
@@ -102,11 +102,4 @@ class Collections:
         """Return the objects whose method a call is of; in a method, ``self`` is those around the call."""
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         is_same = owner is None or dotted(owner) in ("self", "super")
-        return around if is_same or owner is None else self._variables(owner, file)
-
-    def _variables(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> frozenset[Variable]:
-        """Return the variable that an expression is, and for a parameter those that calls give for it."""
-        variable = self._flow.variable(node, file)
-        found = frozenset({variable} if variable is not None else ())
-        given = self._callers.given(node, file) if isinstance(node, cst.Name) and depth else ()
-        return found.union(*(self._variables(value, home, depth - 1) for value, home in given))
+        return around if is_same or owner is None else self._callers.variables(owner, file)

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import children, dotted, number, parameters, targets, walk
+from ds_migrate.syntax.nodes import children, dotted, number, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 5
@@ -50,7 +50,7 @@ class FixedNumbers:
         if number(node) is not None or (isinstance(node, cst.Call) and dotted(node.func) == "len"):
             yield node, file
         elif (name := dotted(node)) is not None and isinstance(node, (cst.Name, cst.Attribute)):
-            values = list(self._values(node, file)) if depth else []
+            values = list(self._callers.sources(node, file)) if depth else []
             if not values or _is_counted_up(name, file):
                 yield node, file
             for value, other in values:
@@ -61,17 +61,6 @@ class FixedNumbers:
                 for part in children(child) if isinstance(child, cst.Arg) else [child]:
                     if isinstance(part, cst.BaseExpression):
                         yield from self._leaves(part, file, depth, seen)
-
-    def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> Iterator[_Leaf]:
-        """Yield what a name is assigned, or what a parameter is given."""
-        yield from ((value, file) for value in self._flow.scopes(file).assigned(node))
-        function = file.function(node)
-        if function is None or not any(dotted(parameter.name) == dotted(node) for parameter in parameters(function)):
-            return
-        for other, call in self._callers.of(function):
-            given = self._flow.given(call, function, dotted(node) or "", other)
-            if given is not None:
-                yield given.value, other
 
     def _is_of_share(self, leaf: cst.BaseExpression, file: SourceFile, changed: set[str]) -> bool:
         """Return whether a number is made in a loop, of a loader, or of the number of ranks."""

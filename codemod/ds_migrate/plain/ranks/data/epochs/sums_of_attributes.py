@@ -10,10 +10,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Variable
-from ds_migrate.syntax.nodes import dotted, number, targets
+from ds_migrate.syntax.nodes import number, targets
 from ds_migrate.syntax.source import SourceFile
 
-_DEPTH = 3
 _Loop = tuple[SourceFile, cst.For]
 
 
@@ -51,10 +50,10 @@ class SumsOfAttributes:
             return
         for at, line in lines:
             if isinstance(line, cst.AugAssign):
-                for where, loop in self._loops_to(line, at, self._held(attribute.value, file)):
+                for where, loop in self._loops_to(line, at, self._callers.variables(attribute.value, file)):
                     yield where, loop, (at, line)
 
-    def _loops_to(self, line: cst.AugAssign, file: SourceFile, held: set[Variable]) -> Iterator[_Loop]:
+    def _loops_to(self, line: cst.AugAssign, file: SourceFile, held: frozenset[Variable]) -> Iterator[_Loop]:
         """Yield the loops over shares around a line, or around calls of its function as a method of one object.
 
         Args:
@@ -64,23 +63,11 @@ class SumsOfAttributes:
         calls = self._callers.of(function) if function is not None else ()
         own = [
             (at, call) for at, call in calls
-            if isinstance(call.func, cst.Attribute) and self._held(call.func.value, at) & held
+            if isinstance(call.func, cst.Attribute) and self._callers.variables(call.func.value, at) & held
         ]  # fmt: skip
         for at, node in ((file, line), *own):
             loops = (a for a in at.ancestors(node) if isinstance(a, cst.For) and self._are_shares(a.iter, at))
             yield from ((at, loop) for loop in islice(loops, 1))
-
-    def _held(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> set[Variable]:
-        """Return the variable that an expression is, and those that calls give for it where it is a parameter."""
-        variable, function = self._flow.variable(node, file), file.function(node)
-        found = {variable} if variable is not None else set()
-        if function is None or not depth:
-            return found
-        for other, call in self._callers.of(function):
-            given = self._flow.given(call, function, dotted(node) or "", other)
-            if given is not None:
-                found |= self._held(given.value, other, depth - 1)
-        return found
 
 
 def _setting(use: cst.Attribute, file: SourceFile) -> cst.Assign | cst.AugAssign | None:

@@ -90,10 +90,7 @@ class _Finder:
         if isinstance(node, cst.Call):
             return self._is_flat_call(node, file, depth)
         if isinstance(node, cst.Name):
-            values = [(v, file) for v in self._totals.flow.scopes(file).assigned(node) if v is not node]
-            return any(
-                self._is_flat(value, home, depth - 1) for value, home in (*values, *self._callers.given(node, file))
-            )
+            return any(self._is_flat(value, home, depth - 1) for value, home in self._callers.sources(node, file))
         if isinstance(node, cst.Attribute):
             return self._is_flat(node.value, file, depth)
         if isinstance(node, cst.Subscript):
