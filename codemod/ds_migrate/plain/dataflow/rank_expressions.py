@@ -1,0 +1,188 @@
+"""Expressions that differ by rank, by the variables that do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.body_names import BodyNames
+from ds_migrate.plain.dataflow.branches.jumps import Jumps
+from ds_migrate.plain.dataflow.containers.mappings import literal_index
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
+from ds_migrate.plain.dataflow.lookup.options import Options
+from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
+from ds_migrate.syntax.nodes import children, dotted
+from ds_migrate.syntax.source import SourceFile
+
+# Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
+_SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
+_SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
+_CLOCKS = frozenset(
+    {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
+)  # fmt: skip
+
+
+class RankExpressions:
+    """The expressions of a program that differ by rank, as far as its variables are known to.
+
+    Args:
+        flow: of the program.
+        loaders: those of which each rank gets a share.
+        modules: those that train on them: their running statistics differ.
+        agreed: the conditions, by identity, that rank 0 decides for all.
+    """
+
+    def __init__(self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int]) -> None:
+        self.flow = flow
+        self._loaders = loaders
+        self._modules = modules
+        self._agreed = agreed
+        self._engine_modules = {value.key for value in modules}
+        self._options = Options(flow)
+        self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
+        self._jumps = {id(file): Jumps(file) for file in flow.files.values()}
+        self._known: set[Variable] = set()
+        self._readers: dict[Variable, set[int]] = {}
+        self._reader: int | None = None
+        self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
+
+    def are_known(self, *variables: Variable) -> bool:
+        """Return whether one of these variables is known to differ."""
+        if not self._known.isdisjoint(variables):
+            return True
+        if self._reader is not None:
+            for variable in variables:
+                self._readers.setdefault(variable, set()).add(self._reader)
+        return False
+
+    def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether an expression may have another value on another rank."""
+        if self._reader is not None:
+            return self._find_difference(node, file)
+        if id(node) not in self._answers:
+            self._answers[id(node)] = node, self._find_difference(node, file)
+        return self._answers[id(node)][1]
+
+    def _find_difference(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        if type(node) is cst.Name:  # as in dotted()
+            owner, name = self._read(node, file)
+            return self.are_known((owner, name), (owner, f"{name}[]")) or self.is_share(node, file)
+        if type(node) is cst.Attribute:
+            if node.attr.value in _SAME or self.is_of_library(node, file) or self._options.holds(node, file):
+                return False
+            if is_data(node):
+                return self.differs(node.value, file)
+            if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self._loaders:
+                return True
+            return self.are_known(any_attribute(node)) or self.is_share(node, file) or self.differs(node.value, file)
+        if type(node) is cst.Call:
+            return self._call_differs(node, file)
+        if type(node) is cst.Subscript and (key := literal_key(node)) is not None:
+            owner, name = self._read(key[0], file)
+            return self.are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self.is_share(node, file)
+        if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
+            return False
+        return any(self.differs(child, file) for child in children(node))
+
+    def is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is a loader of which each rank gets a share."""
+        return self.are_shares(self.flow.values(node, file))
+
+    def are_shares(self, values: Values) -> bool:
+        """Return whether one of these is a loader of shares, or what a call of a function that makes one returns."""
+        may_be_one = self.flow.copies.may_be_one
+        return any(may_be_one(value, loader) for value in of_kind(values, Kind.LOADER) for loader in self._loaders)
+
+    def is_of_library(self, node: cst.Attribute, file: SourceFile) -> bool:
+        """Return whether an attribute is a name of a library, such as ``np.sum``, and not of an object."""
+        values = self.flow.values(node, file)
+        return bool(values) and values == of_kind(values, Kind.EXTERNAL)
+
+    def _asks_for_loader(self, node: cst.Comparison, file: SourceFile) -> bool:
+        """Return whether an expression asks whether there is a loader, or a gradient: on each rank, or on none."""
+        is_none = any(dotted(target.comparator) == "None" for target in node.comparisons)
+        is_gradient = isinstance(node.left, cst.Attribute) and node.left.attr.value == "grad"
+        return is_none and len(node.comparisons) == 1 and (is_gradient or self.is_share(node.left, file))
+
+    def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
+        if dotted(call.func) in _SAME_CALLS:
+            return False
+        if (name := named_attribute(call, "getattr")) is not None and self.are_known((0, f".{name}")):
+            return True
+        if self.is_share(call, file):
+            return True
+        callees = self.flow.values(call.func, file)
+        if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
+            return True
+        own = self.functions_of(call, file)
+        if own:
+            return any(self.are_known((key, "return")) for key in own)
+        if any(c.kind is Kind.CLASS for c in callees):
+            return False
+        return any(self.differs(part, file) for part in (call.func, *(arg.value for arg in call.args)))
+
+    def functions_of(self, call: cst.Call, file: SourceFile) -> list[int]:
+        """Return the functions of the program that a call may run."""
+        return [key for c in self.flow.values(call.func, file) for key in self._function(c.kind, c.key, c.of)]
+
+    def _function(self, kind: Kind, key: int, of: int) -> Iterator[int]:
+        """Yield the function of the program that runs when a value is called."""
+        if kind in (Kind.FUNCTION, Kind.METHOD):
+            yield key
+        owner, name = (key, "__call__") if kind is Kind.INSTANCE else (of, "forward")
+        if kind is Kind.INSTANCE or (kind is Kind.MODULE and of):
+            method = self.flow.classes.method(owner, name)
+            if method is not None:
+                yield method.key
+
+    def depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a condition that differs decides if a statement runs."""
+        conditions = (*_conditions(node, file), *self._jumps[id(file)].conditions(node))
+        return any(self.differs(outer.test, file) for outer in conditions if id(outer) not in self._agreed)
+
+    def _read(self, name: cst.Name, file: SourceFile) -> Variable:
+        """Return the variable that a name is where it is read: in the body of a loop, that of the loop alone."""
+        return next(self.written(name, file))
+
+    def written(self, name: cst.Name, file: SourceFile) -> Iterator[Variable]:
+        """Yield the variables that a name is where it is set or changed: in the body of a loop, both."""
+        statement = self._body_names[id(file)].binding(name)
+        if statement is not None:
+            yield id(statement), name.value
+        yield self.flow.scopes(file).variable(name.value, name)
+
+
+def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.While | cst.IfExp]:
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.FunctionDef):
+            return
+        if isinstance(outer, (cst.If, cst.While, cst.IfExp)):
+            yield outer
+
+
+def literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
+    """Return the variable and the key of an item: of ``state["epoch"]``."""
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+        return None
+    key = literal_index(node)
+    return (node.value, key) if isinstance(key, str) else None
+
+
+def is_data(node: cst.Attribute) -> bool:
+    """Return whether an attribute is the values of a tensor without its graph, and no attribute of another object."""
+    return node.attr.value == "data" and dotted(node.value) != "self"
+
+
+def named_attribute(call: cst.Call, function: str) -> str | None:
+    """Return the attribute that a call reads or sets by a literal name, as ``setattr(stopper, "stop", True)``."""
+    if dotted(call.func) != function or len(call.args) < (3 if function == "setattr" else 2):
+        return None
+    name = call.args[1].value
+    return str(name.evaluated_value) if isinstance(name, cst.SimpleString) else None
+
+
+def any_attribute(node: cst.Attribute) -> Variable:
+    """Return an attribute of any object as a variable: objects are not distinguished."""
+    return 0, f".{node.attr.value}"

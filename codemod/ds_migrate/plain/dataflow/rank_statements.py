@@ -1,0 +1,190 @@
+"""Variables to which statements of a program give what differs by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
+from ds_migrate.plain.dataflow.containers.mappings import named_items
+from ds_migrate.plain.dataflow.rank_expressions import (
+    RankExpressions,
+    any_attribute,
+    is_data,
+    literal_key,
+    named_attribute,
+)
+from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.syntax.nodes import dotted, indices_of, last_name, targets
+from ds_migrate.syntax.source import SourceFile
+
+_Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr
+# These have separate state, which is followed elsewhere or equal on each rank.
+_OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
+# Methods that keep nothing of their arguments: of progress bars, and those of tensors and texts that return new ones.
+_KEEP_NOTHING = frozenset(
+    {"set_description", "set_description_str", "set_postfix", "set_postfix_str", "expand", "expand_as", "view",
+     "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
+     "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
+     "new_tensor", "new_zeros", "new_ones", "forward", "format", "join"}
+)  # fmt: skip
+
+
+class RankStatements:
+    """The assignments, loops, results and arguments of a program, by what differs in them.
+
+    Args:
+        values: the expressions of the program that differ.
+    """
+
+    def __init__(self, values: RankExpressions) -> None:
+        self._values = values
+        self._flow = values.flow
+
+    def of(self, file: SourceFile) -> Iterator[Callable[[], Iterator[Variable]]]:
+        """Yield for each node of a file how to find the variables to which it gives what differs."""
+        for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr):
+            if node.value is not None:
+                yield partial(self._assigned, node, file)
+        for node in file.nodes(cst.For, cst.CompFor):
+            yield partial(self._of_loop, node.target, node.iter, file)
+        for node in file.nodes(cst.WithItem):
+            if node.asname is not None:
+                yield partial(self._entered, node.item, node.asname.name, file)
+        for node in file.nodes(cst.Return):
+            function = file.function(node)
+            if node.value is not None and function is not None:
+                yield partial(self._returned, node, function, file)
+        for call in file.nodes(cst.Call):
+            yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
+            if named_attribute(call, "setattr") is not None:
+                yield partial(self._set_by_name, call, file)
+
+    def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
+        assert node.value is not None
+        depends = self._values.depends(node, file)
+        given = depends or self._values.differs(node.value, file)
+        for target in targets(node) if not isinstance(node, cst.NamedExpr) else [node.target]:
+            parts = self._differing_items(target, node.value, file) if given and not depends else None
+            if given or any(self._values.differs(index, file) for index in indices_of(target)):  # counts[label] += 1
+                for part in [target] if parts is None else parts:
+                    yield from self._set(part, node, file)
+
+    def _differing_items(
+        self, target: cst.BaseExpression, value: cst.BaseExpression, file: SourceFile
+    ) -> list[cst.BaseExpression] | None:
+        """Return the targets that get what differs of a tuple, or of one that functions return; None where unknown."""
+        if not isinstance(target, cst.Tuple):
+            return None
+        names = [element.value for element in target.elements]
+        if is_plain_tuple(value, len(names)):
+            given = [element.value for element in value.elements]
+            return [name for name, item in zip(names, given, strict=True) if self._values.differs(item, file)]
+        functions = self._values.functions_of(value, file) if isinstance(value, cst.Call) else []
+        if not functions or not all(returns_tuples(key, len(names), self._flow) for key in functions):
+            return None
+        return [
+            name for index, name in enumerate(names)
+            if self._values.are_known(*((key, f"return[{index}]") for key in functions))
+        ]  # fmt: skip
+
+    def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
+        if self._values.differs(call.args[2].value, file) or self._values.depends(call, file):
+            yield 0, f".{named_attribute(call, 'setattr')}"
+
+    def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
+        if self._values.differs(item, file):
+            yield from self._variables(target, file)
+
+    def _returned(self, node: cst.Return, function: cst.FunctionDef, file: SourceFile) -> Iterator[Variable]:
+        assert node.value is not None
+        depends = self._values.depends(node, file)
+        if not (depends or self._values.differs(node.value, file)):
+            return
+        yield id(function), "return"
+        for index, element in enumerate(node.value.elements if isinstance(node.value, cst.Tuple) else ()):
+            if depends or self._values.differs(element.value, file):
+                yield id(function), f"return[{index}]"
+
+    def _passed(
+        self, call: cst.Call, passed: Sequence[tuple[Variable, cst.BaseExpression]], file: SourceFile
+    ) -> Iterator[Variable]:
+        yield from (variable for variable, given in passed if self._values.differs(given, file))
+        if not passed and any(
+            self._values.differs(part, file) for part in (*_indices(call), *(a.value for a in call.args))
+        ):
+            yield from self._keepers(call, file)
+
+    def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
+        """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _KEEP_NOTHING:
+            return
+        function = file.function(call)
+        if function is not None and function.name.value == "forward" and not isinstance(file.parent(call), cst.Expr):
+            return  # the forward pass of a part
+        if not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
+            yield from self._variables(call.func.value, file)
+
+    def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
+        if not (self._values.differs(over, file) or self._values.is_share(over, file)):
+            return
+        parts = target.elements if isinstance(target, cst.Tuple) else ()
+        if isinstance(over, cst.Call) and dotted(over.func) == "zip" and len(over.args) == len(parts):
+            for element, arg in zip(parts, over.args, strict=True):
+                yield from self._of_loop(element.value, arg.value, file)
+            return
+        if isinstance(target, cst.Tuple) and len(target.elements) == 2 and self._counts(over, file):
+            target = target.elements[1].value
+        yield from self._variables(target, file)
+
+    def _counts(self, over: cst.BaseExpression, file: SourceFile, known: frozenset[str] = frozenset()) -> bool:
+        """Return whether a loop counts what it runs over, by ``enumerate()``, in a progress bar or not."""
+        if isinstance(over, cst.Call) and over.args:
+            name = last_name(over.func)
+            return name == "enumerate" or (name == "tqdm" and self._counts(over.args[0].value, file, known))
+        if not isinstance(over, cst.Name) or over.value in known:
+            return isinstance(over, cst.Name)
+        scope = self._flow.scopes(file).owner(over.value, over)
+        values = list(file.values_of({over.value}, scope))
+        return bool(values) and all(self._counts(value, file, known | {over.value}) for value in values)
+
+    def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
+        if isinstance(target, cst.Name):
+            values = self._flow.values(target, file)
+            is_definition = bool(of_kind(values, Kind.EXTERNAL, Kind.FILE, Kind.CLASS, Kind.FUNCTION))
+            if not is_definition or self._flow.scopes(file).assigned(target):  # as loss = np.inf
+                yield from self._values.written(target, file)
+        elif isinstance(target, cst.Attribute):
+            if is_data(target):
+                yield from self._variables(target.value, file)
+            elif not self._values.is_of_library(target, file):
+                yield any_attribute(target)
+        elif isinstance(target, (cst.Subscript, cst.StarredElement)):
+            yield from self._variables(target.value, file)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            for element in target.elements:
+                yield from self._variables(element.value, file)
+
+    def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
+        """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
+        items = named_items(node.value) if isinstance(target, cst.Name) else None
+        key = literal_key(target)
+        if isinstance(target, cst.Name) and items is not None and not self._values.depends(node, file):
+            owner, name = self._flow.scopes(file).variable(target.value, target)
+            yield owner, f"{name}[]"
+            yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self._values.differs(value, file))
+        elif key is not None:
+            for owner, name in self._values.written(key[0], file):
+                yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
+        else:
+            yield from self._variables(target, file)
+
+
+def _indices(call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """Yield the index of the item whose method is called: of ``lists[label].append(i)``."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    for element in owner.slice if isinstance(owner, cst.Subscript) else ():
+        if isinstance(element.slice, cst.Index):
+            yield element.slice.value
