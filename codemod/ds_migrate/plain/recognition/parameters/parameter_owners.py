@@ -15,6 +15,12 @@ from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_param
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES, listed_modules, may_be_module
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for, passed_for_star
+from ds_migrate.plain.recognition.parameters.parameter_calls import (
+    CONTAINERS,
+    modules_asked,
+    returned_here,
+    selects_parameters,
+)
 from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
     UnknownOwnerError,
@@ -29,9 +35,6 @@ from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-_CONTAINERS = frozenset(
-    {"list", "tuple", "filter", "chain", "iter", "set", "from_iterable", "sorted", "reversed", "sum"}
-)
 _FREEZES = re.compile(rb"requires_grad(_\s*\(|\s*=[^=])")
 _DEPTH = 24
 
@@ -154,7 +157,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
             _of_sources(node.func.value, file, flow, owners, depth)
         else:
             add_module(node.func.value, file, flow, owners)
-    elif name in _CONTAINERS:
+    elif name in CONTAINERS:
         owners.is_partial |= name == "filter"
         for arg in node.args[1:] if name == "filter" else node.args:
             _collect(arg.value, file, flow, owners, depth)
@@ -163,18 +166,18 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     elif isinstance(node.func, cst.Attribute) and of_kind(flow.values(node.func.value, file), Kind.MODULE):
         owners.is_partial = True  # a method of the module that selects its parameters
         add_module(node.func.value, file, flow, owners)
-        if not _selects_parameters(node, file, flow):
+        if not selects_parameters(node, file, flow):
             owners.tensors[expression_text(node)] = NOTHING
     elif name == "enumerate" and node.args:
         _collect(node.args[0].value, file, flow, owners, depth)
     else:
         modules = [arg.value for arg in node.args if of_kind(flow.values(arg.value, file), Kind.MODULE)]
         if not modules:
-            modules = [module for arg in node.args for module in _listed_modules(arg.value, file, flow)]
+            modules = [module for arg in node.args for module in modules_asked(arg.value, file, flow)]
         if not modules:
             modules = [arg.value for arg in node.args if may_be_module(flow.values(arg.value, file), flow)]
         owners.is_partial = True
-        for source in () if modules else _returned_here(node, file, flow):
+        for source in () if modules else returned_here(node, file, flow):
             _collect(source, file, flow, owners, depth)
             return
         if not modules:
@@ -184,48 +187,6 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
             )
         for module in modules:
             add_module(module, file, flow, owners)
-
-
-def _returned_here(call: cst.Call, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
-    """Return what a function returns that is defined beside the call and takes nothing: ``def trained(): ...``."""
-    callees = of_kind(flow.values(call.func, file), Kind.FUNCTION)
-    function = flow.node(next(iter(callees))) if len(callees) == 1 and not call.args else None
-    if not isinstance(function, cst.FunctionDef) or function not in file.nodes(cst.FunctionDef):
-        return []
-    if file.function(function) is not file.function(call) or file.nodes(cst.Yield, cst.Assign, below=function):
-        return []
-    returned = [n.value for n in file.nodes(cst.Return, below=function) if n.value is not None]
-    return returned if len(returned) == 1 else []
-
-
-def _listed_modules(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> list[cst.BaseExpression]:
-    """Return the modules whose parameters are given as they are: ``list(model.named_parameters())``, also by a name."""
-    if isinstance(node, cst.Name) and depth:
-        scope = flow.scopes(file).owner(node.value, node)
-        values = file.values_of({node.value}, scope)
-        return _listed_modules(values[0], file, flow, depth - 1) if len(values) == 1 else []
-    if not isinstance(node, cst.Call):
-        return []
-    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
-    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters"):
-        return [node.func.value]
-    args = node.args if name in _CONTAINERS else ()
-    return [module for arg in args for module in _listed_modules(arg.value, file, flow, depth - 1)]
-
-
-def _selects_parameters(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a method may return no other tensors than parameters of its module.
-
-    What it keeps in a list may be in no module: the weights of operations that an architecture search learns.
-    """
-    methods = of_kind(flow.values(call.func, file), Kind.METHOD, Kind.FUNCTION)
-    return not methods or all(
-        any(
-            node.attr.value in ASKED_OF_MODULES
-            for node in flow.file(method).nodes(cst.Attribute, below=flow.node(method))
-        )
-        for method in methods
-    )
 
 
 def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
