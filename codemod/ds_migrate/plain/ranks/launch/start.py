@@ -15,6 +15,7 @@ from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.launch.beginnings import beginnings
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
+from ds_migrate.plain.ranks.launch.given_models import GivenModels
 from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -75,11 +76,16 @@ def start_ranks(
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
         return notes
     draws = EarlyDraws(program, facts.flow, facts.callers)
+    given = GivenModels(facts)
     starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     for file, statement, later in starts:
         if file.edits.once(statement, _START):
             quiet = quiet_logging(program, facts.flow, file, runtime)
-            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet]))
+            shared = [
+                f"{runtime.name(file, 'share_weights')}({name})" for name in given.names_to_share(statement, file)
+            ]
+            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet, *shared]))
+            notes += given.early_copies(statement, file)
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
             if later is not None:
                 message = f"the ranks start behind what {later.path.name} does first, which other loops use as it is"
