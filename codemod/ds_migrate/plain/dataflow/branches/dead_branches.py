@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
-from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
+from ds_migrate.syntax.nodes import dotted, dotted_names, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
 _TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
@@ -76,7 +76,13 @@ def _holds_in(
     file: SourceFile,
     flow: Flow,
 ) -> bool | None:
-    """Return whether a condition on one parameter holds in a call; None where that is unknown."""
+    """Return whether a condition on parameters holds in a call; None where that is unknown."""
+    if isinstance(test, cst.BooleanOperation):
+        sides = [_holds_in(side, call, caller, function, file, flow) for side in (test.left, test.right)]
+        deciding = isinstance(test.operator, cst.Or)
+        return deciding if deciding in sides else None if None in sides else not deciding
+    if isinstance(test, cst.Name) and (named := _named_test(test, function, file)) is not None:
+        return _holds_in(named, call, caller, function, file, flow)
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         inner = _holds_in(test.expression, call, caller, function, file, flow)
         return None if inner is None else not inner
@@ -102,6 +108,15 @@ def _holds_in(
     if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):
         return None
     return (held == wanted) is is_equal
+
+
+def _named_test(name: cst.Name, function: cst.FunctionDef, file: SourceFile) -> cst.BaseExpression | None:
+    """Return the condition that a name of a function keeps: ``is_training = optimizer is not None``."""
+    values = file.values_of({name.value}, function)
+    is_test = len(values) == 1 and isinstance(values[0], (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation))
+    if not is_test or any(p.name.value == name.value for p in parameters(function)):
+        return None
+    return None if file.values_of(dotted_names(values[0]), function) else values[0]  # these are parameters alone
 
 
 def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile, flow: Flow) -> cst.Call | None:
