@@ -135,7 +135,7 @@ def agree(
         review(note)
     for note in (*batch_statistics(parts, totals), *ordered_samples(parts, totals, plan.facts.callers)):
         review(note)
-    for note in carried_numbers(parts, flow, values):
+    for note in carried_numbers(parts, totals, values):
         review(note)
     for note in chosen_data(shares, flow, values):
         review(note)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SPREADS, BatchTotals
+from ds_migrate.plain.ranks.data.losses.batch_totals import EXTREMES, MEANS, OF_EACH, SPREADS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.plain.ranks.data.losses.selected_counts import counts_selected
 from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
@@ -21,6 +22,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, operands, walk
 from ds_migrate.syntax.source import SourceFile
 
+_DEPTH = 4  # of names that are made of others
 _OPERATORS: dict[str, type[cst.BaseBinaryOp]] = {
     "div": cst.Divide, "true_divide": cst.Divide, "sub": cst.Subtract, "mul": cst.Multiply, "pow": cst.Power,
 }  # fmt: skip
@@ -85,6 +87,8 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
     operator = _OPERATORS.get(name.rstrip("_"))
     if operator is not None and len(given) == 2:
         return _combines(operator, given[0], given[1], file, totals, is_in_model)
+    if name in EXTREMES and not is_in_model:
+        return totals.reduces(node, file) and _is_of_outputs(node, file, totals) and _is_term(node, file)
     if name in SPREADS:
         return (not is_in_model or name in ("std", "var")) and totals.reduces(node, file)
     if is_in_model:
@@ -93,6 +97,30 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
         operand = totals.operand(node, file)
         return operand is not None and totals.reduces(node, file) and is_selected(operand, file, totals)
     return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in given)
+
+
+def _is_term(node: cst.Call, file: SourceFile) -> bool:
+    """Return whether the largest or smallest number is a loss, or a term of one: not detached, and not compared."""
+    outer = file.parent(node)
+    while isinstance(outer, (cst.BinaryOperation, cst.UnaryOperation, cst.IfExp)):
+        outer = file.parent(outer)
+    return isinstance(outer, (cst.Assign, cst.AugAssign, cst.AnnAssign, cst.Return, cst.Attribute, cst.Arg)) and not (
+        isinstance(outer, cst.Attribute) and outer.attr.value != "backward"
+    )
+
+
+def _is_of_outputs(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH) -> bool:
+    """Return whether an expression is made of what a model or a loss gives, and not of the data alone."""
+    for part in walk(node):
+        if isinstance(part, cst.Call) and (
+            of_kind(totals.flow.values(part.func, file), Kind.MODULE) or any(loss_makers(part, file, totals.flow))
+        ):
+            return True
+        if depth and isinstance(part, cst.Name):
+            values = totals.flow.scopes(file).assigned(part)
+            if any(_is_of_outputs(value, file, totals, depth - 1) for value in values if value is not part):
+                return True
+    return False
 
 
 def _combines(

@@ -17,14 +17,14 @@ from ds_migrate.syntax.source import SourceFile
 MEANS = frozenset({"mean", "nanmean"})
 SUMS = frozenset({"sum", "nansum"})
 SPREADS = frozenset(
-    {"std", "var", "norm", "logsumexp", "median", "quantile", "prod", "softmax", "log_softmax", "corrcoef", "cov",
-     "cosine_similarity"}
+    {"std", "var", "norm", "logsumexp", "median", "quantile", "percentile", "prod", "softmax", "log_softmax",
+     "corrcoef", "cov", "cosine_similarity"}
 )  # fmt: skip
-_EXTREMES = frozenset({"max", "min", "amax", "amin"})
+EXTREMES = frozenset({"max", "min", "amax", "amin"})
 _KEEPS_SIZE = frozenset({"softmax", "log_softmax"})
 _NEEDS_DIM = frozenset({"logsumexp", "softmax", "log_softmax", "cosine_similarity"})
 # The position of dim= behind the tensor, where it is no first argument.
-_DIM = {"norm": 1, "quantile": 1, "cosine_similarity": 1}
+_DIM = {"norm": 1, "quantile": 1, "percentile": 1, "cosine_similarity": 1}
 # What gives a number for each number, and what only changes how it is kept.
 OF_EACH = frozenset(
     {"log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "rsqrt", "pow", "square", "reciprocal", "abs", "relu",
@@ -34,7 +34,7 @@ OF_EACH = frozenset(
 _KEEPS = frozenset(
     {"item", "detach", "clone", "float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "unsqueeze",
      "view", "reshape", "expand", "expand_as", "repeat", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_",
-     "neg", "contiguous", "stack", "diagonal", "diag", "flatten", "pow_"}
+     "neg", "contiguous", "stack", "diagonal", "diag", "flatten", "pow_", "tensor", "as_tensor"}
 )  # fmt: skip
 # With the further arguments for which they transpose a matrix, or each of those that a tensor has.
 _TRANSPOSED = {"t": ((),), "transpose": (("0", "1"), ("1", "0")), "permute": (("1", "0"),)}
@@ -123,7 +123,7 @@ class BatchTotals:
     def reduces(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call makes one number, or one a feature, of what the samples of a batch have."""
         name = last_name(call.func) or called_name(call)
-        if name not in MEANS | SUMS | SPREADS | _EXTREMES:
+        if name not in MEANS | SUMS | SPREADS | EXTREMES:
             return False
         operand, dims = self._operand(call, file)
         if operand is None or not self.differs(operand, file) or self._is_of_sample(operand, file):
@@ -144,7 +144,7 @@ class BatchTotals:
         )
         if isinstance(call.func, cst.Attribute) and is_method:
             operand, first = call.func.value, 0
-        elif call.args and (dotted(call.func) or "").startswith(("torch.", "F.")):
+        elif call.args and (dotted(call.func) or "").startswith(("torch.", "F.", "np.", "numpy.")):
             operand, first = call.args[0].value, 1
         else:
             return None, None

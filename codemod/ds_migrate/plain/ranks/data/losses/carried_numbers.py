@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk, without_index
@@ -21,8 +22,8 @@ _DEPTH = 3  # of names between a value and the one before
 _Line = cst.Assign | cst.AugAssign
 
 
-def carried_numbers(parts: Iterable[LossPart], flow: Flow, values: RankValues) -> Iterator[Note]:
-    """Yield a note for each name whose value differs by rank, is made of the one before, and is a factor of a loss."""
+def carried_numbers(parts: Iterable[LossPart], totals: BatchTotals, values: RankValues) -> Iterator[Note]:
+    """Yield a note for each name whose value differs by rank, is of a batch before, and is a factor of a loss."""
     seen = set[tuple[int, str]]()
     for file, node, is_in_model in parts:
         name = dotted(node) if isinstance(node, (cst.Name, cst.Attribute)) else None
@@ -30,7 +31,7 @@ def carried_numbers(parts: Iterable[LossPart], flow: Flow, values: RankValues) -
         if name is None or is_in_model or (id(scope), name) in seen or not _is_operand(node, file):
             continue
         seen.add((id(scope), name))
-        line = _carrying(node, name, scope or file.module, file, values, flow) if values.differs(node, file) else None
+        line = _carrying(node, name, scope or file.module, file, values, totals) if values.differs(node, file) else None
         if line is not None:
             message = f"each rank makes its own {name} of the batches of its share, one after the other, for the loss"
             advice = "make it of mean_over_ranks() of what a batch gives, and all ranks have the same"
@@ -46,11 +47,18 @@ def _is_operand(node: cst.CSTNode, file: SourceFile) -> bool:
 
 
 def _carrying(
-    node: cst.CSTNode, name: str, scope: cst.CSTNode, file: SourceFile, values: RankValues, flow: Flow
+    node: cst.CSTNode, name: str, scope: cst.CSTNode, file: SourceFile, values: RankValues, totals: BatchTotals
 ) -> _Line | None:
-    """Return the line that makes a value of the one before; None where each batch begins with another one."""
+    """Return the line that makes a value of the one before, or of a batch for the next one.
+
+    None where each batch begins with another one.
+    """
     lines = [line for line in file.nodes(cst.Assign, cst.AugAssign, below=scope) if _sets(line, name)]
-    carrying = [line for line in lines if _carries(line, name, file, flow) and not _is_of_samples(line, file, values)]
+    carrying = [
+        line for line in lines
+        if (_carries(line, name, file, totals.flow) or _is_for_next(line, node, file, totals))
+        and not _is_of_samples(line, file, values)
+    ]  # fmt: skip
     items = [line for line in lines if any(isinstance(target, cst.Subscript) for target in targets(line))]
     begun = [line for line in lines if line not in carrying and line not in items]
     if "." in name:
@@ -73,12 +81,21 @@ def _loop_over_batches(node: cst.CSTNode, file: SourceFile, values: RankValues) 
 
 
 def _sets(line: _Line, name: str) -> bool:
-    return any(dotted(without_index(target)) == name or name in names_in(target) for target in targets(line))
+    names = {name, f"{name}.data"}
+    return any(dotted(without_index(t)) in names or name in names_in(t) for t in targets(line))
 
 
 def _carries(line: _Line, name: str, file: SourceFile, flow: Flow) -> bool:
     """Return whether a line makes a value of the one before, through other names too."""
     return isinstance(line, cst.AugAssign) or _reads(line.value, name, file, flow, _DEPTH)
+
+
+def _is_for_next(line: _Line, use: cst.CSTNode, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether a line sets what a batch gives behind the loss of that batch, in a loop around both."""
+    if file.position(line) < file.position(use) or not totals.is_total(line.value, file):
+        return False
+    loops = {id(outer) for outer in file.ancestors(use) if isinstance(outer, _LOOPS)}
+    return any(id(outer) in loops for outer in file.ancestors(line)) and file.function(line) is file.function(use)
 
 
 def _reads(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow, depth: int) -> bool:
