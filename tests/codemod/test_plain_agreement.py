@@ -596,6 +596,26 @@ def test_the_parameters_that_a_function_gets_behind_a_name_are_no_learning_rate(
     assert "create('SGD', model.parameters(), lr=mean_over_ranks(found))" in after
 
 
+def test_settings_beside_a_log_in_one_dict_are_those_of_all_ranks(tmp_path: Path) -> None:
+    config = "config = {}\nconfig['log'] = open('log.txt', 'w')\nconfig['rounds'] = 9\nconfig['lr'] = 0.1\n"
+    text = EPOCHS.format(setup="", before="config['log'].write(str(loss.item()))", after="pass")
+    text = text.replace("range(9)", "range(config['rounds'])").replace("lr=0.1", "lr=config['lr']")
+    after = convert(tmp_path, HEADER + config + text)
+    assert "range(config['rounds'])" in after and "lr=config['lr'])" in after and "mean_over_ranks" not in after
+
+
+def test_settings_that_differ_in_a_dict_are_no_learning_rate(tmp_path: Path) -> None:
+    loader = "loader = DataLoader(data, batch_size=4, shuffle=True)\n"
+    text = EPOCHS.format(setup="", before="pass", after="pass").replace(loader, "")
+    text = text.replace("lr=0.1", "**settings")
+    settings = "settings = {'lr': sum(y.mean().item() for x, y in loader)}\n"
+    report = run(tmp_path, train=HEADER + loader + settings + text)
+    (result,) = report.files
+    assert result.after is not None and b"model.parameters(), **settings)" in result.after
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert [message for message in found if "other settings of the optimizer" in message]
+
+
 def test_a_schedule_has_the_same_settings_on_all_ranks(tmp_path: Path) -> None:
     lines = "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=found, total_steps=best)\n"
     lines += "other = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[best])\n"

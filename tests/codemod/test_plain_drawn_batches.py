@@ -480,6 +480,38 @@ def test_batches_that_a_function_draws_to_evaluate_stay_whole(kept: str, is_whol
     assert ("\nother = DataLoader(" in text) is is_whole
 
 
+@pytest.mark.parametrize(
+    ("returned", "used", "is_whole"),
+    [
+        ("correct / len(other)", "", True),
+        ("int(correct), len(other)", " * config['scale'][0]", True),
+        ("a", " * config['scale'].mean()", False),
+    ],
+)
+def test_a_function_that_returns_numbers_of_the_batches_it_draws_only_evaluates(
+    returned: str, used: str, is_whole: bool, tmp_path: Path
+) -> None:
+    text = VALIDATED.replace("Kept.loss = LOSS", "correct = (model(a) == b).sum().item()")
+    text = text.replace("        model.train()\n", f"        model.train()\n        return {returned}\n")
+    text = text.replace("validate()\n    ", "config['scale'] = validate()\n    ").replace(
+        "F.mse_loss(model(x), y).backward()", f"(F.mse_loss(model(x), y){used}).backward()"
+    )
+    after = convert(tmp_path, body("config = {}\n" + textwrap.dedent(text)))
+    assert "\nloader = shard(DataLoader(" in after
+    assert ("\nother = DataLoader(" in after) is is_whole
+
+
+def test_what_is_written_to_a_file_in_a_dict_of_settings_is_not_trained_on(tmp_path: Path) -> None:
+    text = VALIDATED.replace("Kept.loss = LOSS", "out = model(a)")
+    text = text.replace("        model.train()\n", "        model.train()\n        return out\n")
+    text = text.replace(
+        "validate()\n    ", "score = validate()\n        config['log'].write(str(score))\n    "
+    ).replace("F.mse_loss(model(x), y).backward()", "(F.mse_loss(model(x), y) * config['scale']).backward()")
+    config = "config = {'log': open('log.txt', 'w'), 'scale': 2.0}\n"
+    after = convert(tmp_path, body(config + textwrap.dedent(text)))
+    assert "\nloader = shard(DataLoader(" in after and "\nother = DataLoader(" in after
+
+
 def test_a_progress_bar_that_a_with_statement_names_counts_the_batches_of_its_loader(tmp_path: Path) -> None:
     loop = plain_loops.LOOP.replace(
         "for x, y in loader:", "with tqdm(enumerate(loader)) as bar:\n  for _, (x, y) in bar:"

@@ -161,6 +161,9 @@ class RankStatements:
                 yield from self._variables(target.value, file)
             elif not self._values.is_of_library(target, file):
                 yield any_attribute(target)
+        elif (key := literal_key(target)) is not None:
+            for owner, name in self._values.written(key[0], file):
+                yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
         elif isinstance(target, (cst.Subscript, cst.StarredElement)):
             yield from self._variables(target.value, file)
         elif isinstance(target, (cst.Tuple, cst.List)):
@@ -170,14 +173,10 @@ class RankStatements:
     def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
         items = named_items(node.value) if isinstance(target, cst.Name) else None
-        key = literal_key(target)
         if isinstance(target, cst.Name) and items is not None and not self._values.depends(node, file):
             owner, name = self._flow.scopes(file).variable(target.value, target)
             yield owner, f"{name}[]"
             yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self._values.differs(value, file))
-        elif key is not None:
-            for owner, name in self._values.written(key[0], file):
-                yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
         else:
             yield from self._variables(target, file)
 

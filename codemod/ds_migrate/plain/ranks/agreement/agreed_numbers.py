@@ -80,7 +80,8 @@ class AgreedNumbers:
                         self._set(arg, call, file)
 
     def _set(self, arg: cst.Arg, call: cst.Call, file: SourceFile) -> None:
-        name = arg.keyword.value if arg.keyword is not None else "lr" if arg is call.args[1] else ""
+        is_rate = arg is call.args[1] and not arg.star
+        name = arg.keyword.value if arg.keyword is not None else "lr" if is_rate else ""
         self._agree(arg.value, name, call, file)
 
     def _agree(self, value: cst.BaseExpression, name: str, call: cst.Call, file: SourceFile) -> None:

@@ -133,7 +133,8 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
             yield _read(node.asname.name), _read(node.item)
     for call in file.nodes(cst.Call, below=below):  # outputs.append(model(x))
         owners = facts.flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else NOTHING
-        if isinstance(call.func, cst.Attribute) and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL):
+        is_put = isinstance(call.func, cst.Attribute) and call.func.attr.value not in _SHOWS
+        if isinstance(call.func, cst.Attribute) and is_put and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL):
             yield _read(call.func.value), {name for arg in call.args for name in _read(arg.value)}
 
 

@@ -9,17 +9,18 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, elements, iterator_argument, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, elements, iterator_argument, number, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_NUMBERS = frozenset({"float", "int", "item", "len"})
 _PUTS = frozenset({"append", "appendleft", "copy_", "extend", "insert", "push", "put"})
 
 
 def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
-    """Return whether a call, whose result nothing takes, runs a function that evaluates and keeps no batch."""
+    """Return whether a call runs a function that evaluates and keeps no batch, for its numbers or for no result."""
     flow = facts.flow
     called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-    if not called or not isinstance(file.parent(call), cst.Expr):
+    if not called:
         return False
     for value in called:
         within, function = flow.file(value), flow.node(value)
@@ -28,6 +29,8 @@ def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
         if any(facts.callers.reaches(value.key, backward.function) for backward in facts.operations.backwards):
             return False
         if _keeps_batches(function, within):
+            return False
+        if not isinstance(file.parent(call), cst.Expr) and not _returns_numbers(function, within, flow):
             return False
     return True
 
@@ -40,6 +43,31 @@ def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> bool:
         or flow.is_call_of(call, file, NO_GRAD)
         for call in calls
     )
+
+
+def _returns_numbers(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> bool:
+    """Return whether all that a function returns are numbers of Python."""
+    lines = [line for line in file.nodes(cst.Return, below=function) if file.function(line) is function]
+    returned = [line.value for line in lines if line.value is not None]
+    return bool(returned) and all(_is_number(value, file, flow) for value in returned)
+
+
+def _is_number(node: cst.BaseExpression, file: SourceFile, flow: Flow, above: frozenset[str] = frozenset()) -> bool:
+    """Return whether an expression makes a number of Python, or a tuple of these.
+
+    Args:
+        above: the names that are looked into: what is added to one may be made of it.
+    """
+    if isinstance(node, cst.Name):
+        made = [] if node.value in above else flow.scopes(file).assigned(node)
+        return node.value in above or (
+            bool(made) and all(_is_number(value, file, flow, above | {node.value}) for value in made)
+        )
+    if isinstance(node, cst.BinaryOperation):
+        return all(_is_number(side, file, flow, above) for side in (node.left, node.right))
+    if isinstance(node, cst.Tuple):
+        return all(_is_number(element.value, file, flow, above) for element in node.elements)
+    return number(node) is not None or (isinstance(node, cst.Call) and called_name(node) in _NUMBERS)
 
 
 def _keeps_batches(function: cst.FunctionDef, file: SourceFile) -> bool:
