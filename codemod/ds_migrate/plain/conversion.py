@@ -166,7 +166,7 @@ class _Conversion:
         """Find the loops of the program, also those of functions that get their model from outside of it."""
         given: dict[int, Given] = {}
         while True:
-            flow = Flow(self.files, self.unit.program.resolve, given.values())
+            flow = Flow(self.files, self.unit.program.resolve, given.values(), self.unit.program.commands)
             callers = callers_of(flow)
             operations = find_operations(flow, callers)
             parts = find_parts(operations, flow, callers)

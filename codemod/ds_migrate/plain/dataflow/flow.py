@@ -41,11 +41,19 @@ class Flow:
         files: the files of the program.
         resolve: finds the file that an import means.
         given: parameters that get a separate object each.
+        commands: modules, and the names of functions in them that are installed as commands.
     """
 
-    def __init__(self, files: Mapping[Path, SourceFile], resolve: Resolve, given: Collection[Given] = ()) -> None:
+    def __init__(
+        self,
+        files: Mapping[Path, SourceFile],
+        resolve: Resolve,
+        given: Collection[Given] = (),
+        commands: Collection[tuple[Path, str]] = (),
+    ) -> None:
         self.files = files
         self._given = given
+        self._commands = commands
         self._answers: dict[str, Any] = {}
         # The library functions that calls may be of, with the calls, which keeps their ids: each part asks about all.
         self._external: dict[int, tuple[cst.Call, list[str]]] = {}
@@ -99,6 +107,11 @@ class Flow:
                 for variable, values in give():
                     variables.add(variable, values)
         variables.reader = None
+
+    def is_command(self, function: cst.FunctionDef) -> bool:
+        """Return whether a function is installed as a command, by which a program begins."""
+        known = [(self.files[path], name) for path, name in self._commands if path in self.files]
+        return any(value.key == id(function) for file, name in known for value in self.held((id(file.module), name)))
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from ds_migrate.files.limits import DEEPEST_MODULE, LARGEST_MODULE
 from ds_migrate.files.prefilter import may_belong_to_loop, may_hold_loop, may_pass_backward, may_step, names_torch
+from ds_migrate.plain.programs.commands import Command, find_commands
 from ds_migrate.plain.programs.dynamic_imports import Folders, imports_by_name
 from ds_migrate.plain.programs.import_graph import ImportGraph, divide
 from ds_migrate.project.import_resolver import ImportResolver
@@ -32,12 +33,14 @@ class Program:
 
     ``is_divided``: the files were taken from more that import each other. Other programs may use the context too, so
     that it is never written.
+    ``commands``: the functions that the project installs as commands.
     """
 
     files: tuple[Path, ...]
     context: tuple[Path, ...]
     resolver: ImportResolver
     is_divided: bool = False
+    commands: tuple[Command, ...] = ()
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -104,6 +107,8 @@ def find_programs(
             if trains & (own | along):
                 programs.append(_program(own, along, resolver, is_divided=True))
     programs.sort(key=lambda program: program.files)
+    commands = find_commands(root, paths.values(), read, resolver) if programs else ()
+    programs = [replace(program, commands=commands) for program in programs]
     return programs, [paths[name] for name in sorted((trains & steps) - imported.keys()) if names_torch(contents[name])]
 
 

@@ -21,7 +21,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
     Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: the function
-    that they call starts the one rank that they have.
+    that they call starts the one rank that they have. A command that the project installs begins in its function.
 
     Args:
         draws: one of a module before its block of ``__main__`` has ranks start before that.
@@ -37,6 +37,9 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             continue
         every = facts.callers.of(function)
         callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
+        is_command = facts.flow.is_command(function)
+        if is_command:
+            callers = [one for one in callers if not _begins_with(*one, draws)]
         for caller, at in callers:
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
@@ -44,8 +47,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        if callers and len(callers) < len(every):
-            found.append((file, body[0], None))  # for the tests: where a script has started the ranks, it does nothing
+        if callers and (is_command or len(callers) < len(every)):
+            found.append((file, body[0], None))  # where a script has started the ranks before, it does nothing
         maker = None if callers else _maker(function, file, facts, draws)
         if maker is not None:
             seen.append((file, maker, maker))
@@ -56,6 +59,11 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             behind.append((file, body[0], staying[0]))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _begins_with(file: SourceFile, call: cst.Call, draws: EarlyDraws) -> bool:
+    """Return whether a call is the first work of its module, so that its function may start the ranks instead."""
+    return file.function(call) is None and _first_of_module(file, call, not draws.of(file)) is file.statement(call)
 
 
 def _has_tests_alone(file: SourceFile) -> bool:

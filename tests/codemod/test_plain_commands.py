@@ -1,0 +1,41 @@
+"""Plain training loops in functions that a project installs as commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, LOOP, convert
+
+IN_MAIN = HEADER + "\ndef main():\n    '''Train.'''\n" + "".join(f"    {line}\n" for line in LOOP.splitlines())
+BLOCK = "\nif __name__ == '__main__':\n    main()\n"
+STARTED = "'''Train.'''\n    init_distributed()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata"),
+    [
+        ("pyproject.toml", '[project.scripts]\ntrain = "train:main"\n'),
+        ("pyproject.toml", '[tool.poetry.scripts]\ntrain = {callable = "train:main"}\n'),
+        ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n    train = train:main\n"),
+        ("setup.py", "setup(entry_points={'console_scripts': ['train=train:main']})\n"),
+    ],
+)
+def test_ranks_start_in_a_command(name: str, metadata: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(metadata)
+    after = convert(tmp_path, IN_MAIN + BLOCK)
+    assert STARTED in after
+    assert after.endswith(BLOCK)
+
+
+def test_ranks_start_in_a_command_and_before_other_work_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\ntrain = "train:main"\n')
+    after = convert(tmp_path, IN_MAIN + BLOCK.replace("main()", "torch.manual_seed(0)\n    main()"))
+    assert STARTED in after
+    assert "    init_distributed()\n    torch.manual_seed(0)\n    main()\n" in after
+
+
+def test_a_command_of_another_function_starts_no_ranks_in_main(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nshow = "train:show"\n')
+    after = convert(tmp_path, IN_MAIN + "\ndef show():\n    print('shown')\n" + BLOCK)
+    assert STARTED not in after
