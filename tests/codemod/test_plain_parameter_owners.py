@@ -699,3 +699,24 @@ STARRED = """
 )
 def test_modules_that_a_star_takes_are_those_of_the_call(modules: str, held: str, tmp_path: Path) -> None:
     assert f"    model={held},\n" in convert(tmp_path, body(STARRED.replace("MODULES", modules)))
+
+
+@pytest.mark.parametrize(
+    ("model", "params"),
+    [
+        ("nn.Sequential(Net())", "[model[0].fc.weight]"),
+        ("Net()", '[{"params": [model.fc.weight], "lr": 0.2}, {"params": [model.fc.bias]}]'),
+        ("nn.Linear(4, 1)", "[model.weight, model.bias]"),
+        ("Net()\nhead = model.fc", "[head.weight]"),
+    ],
+)
+def test_single_parameters_of_parts_of_a_module_are_followed_to_it(tmp_path: Path, model: str, params: str) -> None:
+    text = LOOP.replace("model = Net()", f"model = {model}").replace("model.parameters()", params)
+    after = convert(tmp_path, HEADER + text)
+    assert "    model=model,\n" in after and '"zero_optimization": {"stage": 0}' in after
+
+
+def test_attributes_of_what_is_no_module_are_not_taken_for_its_parameters(tmp_path: Path) -> None:
+    text = LOOP.replace("model = Net()", "import state\n\nmodel = Net()\nkept = state.load()")
+    ((code, message),) = blocked(tmp_path, HEADER + text.replace("model.parameters()", "[kept.fc.weight]"))
+    assert code == "DSM601" and "kept.fc.weight cannot be followed to a module" in message

@@ -81,8 +81,15 @@ def test_a_tensor_that_a_module_keeps_too_is_refused(kept: str, tmp_path: Path) 
 
 
 def test_a_tensor_that_may_be_a_parameter_of_a_module_is_refused(tmp_path: Path) -> None:
-    ((code, _),) = blocked(tmp_path, body(BESIDE).replace("torch.zeros((), requires_grad=True)", "model.fc.bias"))
+    text = body(BESIDE).replace("torch.zeros((), requires_grad=True)", "model.fc.bias.detach()")
+    ((code, _),) = blocked(tmp_path, text)
     assert code == Code.PLAIN_ENGINE
+
+
+def test_a_parameter_of_a_module_by_a_name_is_in_the_module_s_engine(tmp_path: Path) -> None:
+    text = body(BESIDE).replace("torch.zeros((), requires_grad=True)", "model.fc.bias")
+    after = convert(tmp_path, text.replace("model.parameters()", "[model.fc.weight]"))
+    assert "    model=model,\n" in after and '"zero_optimization": {"stage": 0}' in after
 
 
 def test_the_engine_is_made_behind_a_group_that_is_added(tmp_path: Path) -> None:

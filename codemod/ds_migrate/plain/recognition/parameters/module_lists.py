@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import dotted
 
 ASKED_OF_MODULES = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
@@ -23,6 +23,12 @@ def may_be_module(values: Values, flow: Flow) -> bool:
         for name in ASKED_OF_MODULES
         for used in file.attributes_by_name.get(name, ())
     )
+
+
+def is_layer_of_torch(value: Value) -> bool:
+    """Return whether a class of ``torch.nn`` makes a value: not ``Parameter``, which makes a tensor."""
+    package, _, name = value.name.rpartition(".")
+    return value.kind is Kind.OBJECT and package == "torch.nn" and name[:1].isupper() and name != "Parameter"
 
 
 def listed_modules(values: Values, flow: Flow) -> Values:

@@ -13,7 +13,13 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_parameter, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
-from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES, listed_modules, may_be_module
+from ds_migrate.plain.recognition.parameters.held_parts import part_held
+from ds_migrate.plain.recognition.parameters.module_lists import (
+    ASKED_OF_MODULES,
+    is_layer_of_torch,
+    listed_modules,
+    may_be_module,
+)
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for, passed_for_star
 from ds_migrate.plain.recognition.parameters.parameter_calls import (
     CONTAINERS,
@@ -231,9 +237,13 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         _of_calls(expression_text(node), given, flow, owners, depth)
         return
     sources = list(sources_of_name(node, file, flow))
-    if not sources and isinstance(node, cst.Attribute) and _is_module(node.value, file, flow, owners):
+    whole = _whole_of(node, file, flow)
+    if not sources and whole is not node and _is_module(whole, file, flow, owners):
         owners.is_partial = True  # a parameter of it
-        _collect(node.value, file, flow, owners, depth)
+        if any(is_layer_of_torch(value) for value in flow.values(whole, file)):
+            add_module(whole, file, flow, owners)
+        else:
+            _collect(whole, file, flow, owners, depth)
         return
     if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
         raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
@@ -268,6 +278,20 @@ def _is_loop_variable(name: cst.Name, file: SourceFile, flow: Flow, owners: Owne
     )
 
 
+def _whole_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.BaseExpression:
+    """Return what a parameter is an attribute of, or of a part of: the model of ``model.layers[0].weight``."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+        values = flow.values(node, file)
+        if values != of_kind(values, Kind.PART):
+            break
+    return node
+
+
 def _is_module(node: cst.BaseExpression, file: SourceFile, flow: Flow, owners: Owners) -> bool:
-    is_module = bool(of_kind(flow.values(node, file), Kind.MODULE))
-    return isinstance(node, cst.Name) and (is_module or _is_loop_variable(node, file, flow, owners))
+    if isinstance(node, cst.Name) and _is_loop_variable(node, file, flow, owners):
+        return True
+    values = flow.values(node, file)
+    if not isinstance(node, (cst.Name, cst.Attribute)) or not of_kind(values, Kind.MODULE, Kind.OBJECT):
+        return isinstance(node, cst.Name) and part_held(node, file, flow) is not None
+    return may_be_module(values, flow) or all(is_layer_of_torch(value) for value in values)

@@ -32,6 +32,8 @@ class UnknownOwnerError(Exception):
 def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[cst.CSTNode, bool]]:
     """Yield what a list of parameters is made of, in the function that holds it."""
     name = dotted(node)
+    if name is None:  # of an item
+        return
     if isinstance(node, cst.Name):
         scope = flow.scopes(file).owner(node.value, node)
         if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
