@@ -792,3 +792,35 @@ norms = [p.grad.norm() for p in other.parameters()]
     after = convert(tmp_path, HEADER + before + read)
     assert before in after
     assert "engine.allreduce_gradients()\n    norm = " in after
+
+
+OPTIMIZER_WITH_NOISE = """
+    class Noisy(torch.optim.Optimizer):
+        def changed(self, group):
+            for p in group:
+                p.grad.add_(torch.randn_like(p.grad))
+                yield p
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in self.changed(group["params"]):
+                    p.data.add_(p.grad, alpha=-0.1)
+
+
+    model = Net()
+    optimizer = Noisy(model.parameters(), {})
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_gradients_that_the_step_of_an_optimizer_makes_are_no_change_before_it(tmp_path: Path) -> None:
+    text = body(OPTIMIZER_WITH_NOISE)
+    assert "    engine.step()\n" in convert(tmp_path, text)
+    called = text.replace(
+        "    optimizer.step()\n", "    list(optimizer.changed(model.parameters()))\n    optimizer.step()\n"
+    )
+    ((code, message),) = blocked(tmp_path, called)
+    assert code == Code.PLAIN_GRADIENTS and message == "gradients are changed between backward() and step()"

@@ -13,6 +13,7 @@ from ds_migrate.plain.decisions.gradients.averaging import find_averagings
 from ds_migrate.plain.decisions.gradients.gradient_reads import find_reads
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
+from ds_migrate.plain.recognition.origins.function_uses import class_around
 from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
@@ -69,6 +70,8 @@ def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpr
 def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bool:
     """Return whether a change is in a file that steps, in use, or in a function that one of its functions calls."""
     function, steps = file.function(node), plan.facts.operations.steps
+    if _is_of_step(function, file, plan):
+        return False
     if any(step.file is file for step in steps):
         return function is None or _is_named(function, plan)
     if function is None:
@@ -79,6 +82,18 @@ def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bo
         else any(caller is step.file for caller, _ in callers.of(function))
         for step in steps
     )  # fmt: skip
+
+
+def _is_of_step(function: cst.FunctionDef | None, file: SourceFile, plan: ProgramPlan, depth: int = 4) -> bool:
+    """Return whether the ``step()`` of a class of optimizers alone runs a method of it, with averaged gradients."""
+    around = class_around(function, file) if function is not None else None
+    files = plan.facts.flow.files.values()
+    if function is None or around is None or not plan.facts.flow.classes.is_optimizer(around, file):
+        return False
+    if function.name.value == "step":
+        return True
+    used = [(other, n) for other in files for n in other.attributes_by_name.get(function.name.value, ())]
+    return depth > 0 and bool(used) and all(_is_of_step(f.function(n), f, plan, depth - 1) for f, n in used)
 
 
 def _is_named(function: cst.FunctionDef, plan: ProgramPlan) -> bool:
