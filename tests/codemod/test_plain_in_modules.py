@@ -180,3 +180,27 @@ def test_the_module_whose_method_makes_an_optimizer_of_it_or_of_parts_gets_the_e
     after = convert(tmp_path, body(MADE_IN_MODULE).replace("MODEL", model))
     assert "    model=model,\n    optimizer=optimizer,\n" in after and f'{{"stage": {stage}}}' in after
     assert "    engine.backward(F.mse_loss(engine(x), y))\n    engine.step()\n" in after
+
+
+def test_a_module_that_trains_its_own_parameters_is_in_the_engine_as_a_whole(tmp_path: Path) -> None:
+    text = """
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift, self.fc = nn.Parameter(torch.zeros(4)), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.fc(x + self.shift)
+
+        def warm_up(self, loader):
+            optimizer = torch.optim.Adam([self.shift] + list(self.fc.parameters()))
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(self(x), y).backward()
+                optimizer.step()
+
+
+    Shifted().warm_up(DataLoader(data, batch_size=4))
+    """
+    after = convert(tmp_path, body(text))
+    assert "            model=self,\n" in after and '"zero_optimization": {"stage": 0}' in after

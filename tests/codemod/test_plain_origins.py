@@ -179,3 +179,24 @@ def test_a_model_that_is_an_attribute_of_an_argument_is_named_as_such(tmp_path: 
     text = text.replace("        def trained", "        model = agent.net\n        def trained")
     ((_, message),) = blocked(tmp_path, body(text))
     assert message.endswith("it is the argument agent of fit(), which no call in them gives")
+
+
+OF_PARTS = """
+    def fit(model, loader, by_part=False):
+        if by_part:
+            optimizer = torch.optim.Adam([{"params": model.fc.parameters()}, {"params": [model.scale], "lr": 0.1}])
+        else:
+            optimizer = torch.optim.Adam(model.parameters())
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+    """
+
+
+def test_parts_of_a_model_that_callers_outside_give_are_of_it(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(OF_PARTS))
+    assert "        model=model,\n" in after and after.count("engine.step()") == 1
+    unasked = body(OF_PARTS).replace("model.parameters()", "model.fc.parameters()")
+    ((_, message),) = blocked(tmp_path, unasked)
+    assert message.endswith("it is the argument model of fit(), which no call in them gives")

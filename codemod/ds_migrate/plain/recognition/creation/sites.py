@@ -19,6 +19,7 @@ from ds_migrate.plain.recognition.creation.bindings import Bound, UnboundError, 
 from ds_migrate.plain.recognition.creation.module_names import modules_at
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.origins.origin import Origins
+from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES
 from ds_migrate.plain.recognition.parameters.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
@@ -179,19 +180,31 @@ def _unknown_owner(
     error: UnknownOwnerError, maker: cst.Call, file: SourceFile, flow: Flow, callers: Callers
 ) -> Refusal:
     """Return why the modules of an optimizer are unknown, also where they come from outside of the program."""
-    origin = Origins(flow, callers).of(*error.unknown) if error.unknown is not None else None
+    unknown = (_whole(*error.unknown), error.unknown[1]) if error.unknown is not None else None
+    origin = Origins(flow, callers).of(*unknown) if unknown is not None else None
     if origin is not None and origin.function:
         return Refusal(
             Code.PLAIN_ENGINE, file, maker,
             f"the model of the optimizer comes from outside of these files: {origin.reason}",
             f"name the file that calls {origin.function} too, so that one run converts both",
-            Origins(flow, callers).parameters(*error.unknown) if error.unknown and error.is_module else (),
+            Origins(flow, callers).parameters(*unknown) if unknown is not None and error.is_module else (),
         )  # fmt: skip
     return Refusal(
         Code.PLAIN_ENGINE, file, maker,
         f"cannot determine the modules whose parameters the optimizer holds: {error}",
         "give it module.parameters(), or groups of these",
     )  # fmt: skip
+
+
+def _whole(node: cst.BaseExpression, file: SourceFile) -> cst.BaseExpression:
+    """Return the name that a part is of, where its function asks that for all parameters, or for its state."""
+    root = node
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    function = file.function(node)
+    used = file.nodes(cst.Attribute, below=function) if function is not None and isinstance(root, cst.Name) else ()
+    is_module = any(n.attr.value in (*ASKED_OF_MODULES, "state_dict") and dotted(n.value) == dotted(root) for n in used)
+    return root if is_module else node
 
 
 def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Call]:

@@ -40,6 +40,7 @@ class Owners:
     parts: dict[str, tuple[str, Value]] = field(default_factory=dict)  # that are named exactly, with their wholes
     has_wholes: bool = False
     has_unnamed: bool = False
+    has_own_parameters: bool = False  # of the module in whose method the optimizer is made
     calls: Sequence[Call] = ()  # that the optimizer has come through, the innermost first
     only_calls: Sequence[Call] = ()  # of the functions around it that are called at one place, the innermost first
     around: Sequence[cst.CSTNode] = ()  # what the optimizer is made in, the innermost first

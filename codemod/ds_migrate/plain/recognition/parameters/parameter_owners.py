@@ -36,7 +36,7 @@ from ds_migrate.plain.recognition.parameters.parameter_sources import (
     sources_of_name,
     text_of,
 )
-from ds_migrate.plain.recognition.parameters.standalone_tensors import are_standalone
+from ds_migrate.plain.recognition.parameters.standalone_tensors import are_standalone, is_own_parameter
 from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -86,6 +86,10 @@ def owners_of(
             add_module(node, file, flow, owners)
     if not owners.values and not owners.tensors:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
+    if owners.has_own_parameters:  # its other modules are parts of the module itself
+        own = [text for text, values in owners.values.items() if of_kind(values, Kind.INSTANCE)]
+        parts = [text for text in owners.values if any(text.startswith(f"{one}.") for one in own)]
+        owners.values = {text: values for text, values in owners.values.items() if text not in parts}
     if owners.values and owners.has_unnamed:
         raise UnknownOwnerError("some are of modules that have no name there")
     owners.is_partial |= owners.filters.is_partial
@@ -217,6 +221,10 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         method = ".values()" if of_kind(values, Kind.MAPPING) else ""
         owners.values[f"*{expression_text(node)}{method}"] = listed
         owners.is_partial = owners.has_wholes = True
+        return
+    if isinstance(node, cst.Attribute) and is_own_parameter(node, file, flow):
+        owners.is_partial = owners.has_own_parameters = True
+        add_module(node.value, file, flow, owners)
         return
     if are_standalone(values, flow):
         owners.tensors[expression_text(node)] = values

@@ -12,8 +12,9 @@ from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.syntax.nodes import last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
-TENSOR_FACTORIES = frozenset(
-    {"torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable", "torch.from_numpy"}
+_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+TENSOR_FACTORIES = _PARAMETERS | frozenset(
+    {"torch.autograd.Variable", "torch.from_numpy"}
     | {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
     | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
     | {"torch.FloatTensor", "torch.Tensor", "torch.as_tensor"}
@@ -25,6 +26,13 @@ _REGISTER = frozenset({"register_parameter", "ParameterList", "ParameterDict", "
 def are_standalone(values: Values, flow: Flow) -> bool:
     """Return whether values are tensors that the program makes, and that become parameters of no module."""
     return bool(values) and all(_is_made_by_torch(v, flow) and not _may_be_in_module(v, flow) for v in values)
+
+
+def is_own_parameter(node: cst.Attribute, file: SourceFile, flow: Flow) -> bool:
+    """Return whether an attribute is a ``Parameter`` of the module in whose methods it is."""
+    values, owners = flow.values(node, file), flow.values(node.value, file)
+    is_kept = bool(values) and all(value.kind is Kind.OBJECT and value.name in _PARAMETERS for value in values)
+    return is_kept and bool(owners) and all(o.kind is Kind.INSTANCE and _may_be_module(o, flow) for o in owners)
 
 
 def _is_made_by_torch(value: Value, flow: Flow) -> bool:
