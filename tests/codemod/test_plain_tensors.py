@@ -263,3 +263,26 @@ def test_a_tensor_that_requires_gradients_from_where_it_is_given_is_followed(tmp
         """
     report = run(tmp_path, train=body(text))
     assert "    model=EngineModule(optimizer),\n" in (report.files[0].after or b"").decode()
+
+
+LEARNED_INPUT = """
+    def invert(device, init=None):
+        model = Net()
+        if init is not None:
+            z = init.to(device)
+        else:
+            z = torch.randn(1, 4).to(device)
+        z = nn.Parameter(z)
+        optimizer = torch.optim.Adam([z])
+        for step in range(9):
+            optimizer.zero_grad()
+            model(z).mean().backward()
+            optimizer.step()
+    """
+
+
+def test_a_tensor_is_what_its_name_is_last_assigned_before_the_optimizer(tmp_path: Path) -> None:
+    assert "model=EngineModule(optimizer),\n" in convert(tmp_path, body(LEARNED_INPUT))
+    text = body(LEARNED_INPUT).replace("    z = nn.Parameter(z)\n", "")
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE and "the argument init of invert()" in message

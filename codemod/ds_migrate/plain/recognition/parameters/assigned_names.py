@@ -28,7 +28,8 @@ def held_there(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> 
     live = [line for line in lines if not comes_later(line, node, file)]
     last = max((line for line in live if _always_runs_before(node, line, file)), key=file.position, default=None)
     if last is not None:
-        live = [line for line in live if line is last or not _always_runs_before(last, line, file)]
+        own = file.function(last)
+        live = [n for n in live if file.function(n) is not own or file.position(n) >= file.position(last)]
     kept = {value for line in live for value in flow.values(line.value, file)}
     lost = {id(line) for line in lines if line not in live}
     is_explained = not _is_bound_otherwise(node, file, flow)

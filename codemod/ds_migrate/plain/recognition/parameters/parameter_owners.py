@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.torch_names import FLUENT
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_parameter, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
@@ -191,7 +192,8 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
             _collect(source, file, flow, owners, depth)
             return
         if not modules:
-            given = [arg.value for arg in node.args if isinstance(arg.value, (cst.Name, cst.Attribute))]
+            moved = [node.func.value] if isinstance(node.func, cst.Attribute) and name in FLUENT else []
+            given = moved or [arg.value for arg in node.args if isinstance(arg.value, (cst.Name, cst.Attribute))]
             raise UnknownOwnerError(
                 f"{shown(node)} cannot be followed to a module", (given[0], file) if given else None
             )
