@@ -1184,3 +1184,74 @@ def test_only_the_item_of_a_tuple_that_differs_is_decided(
     functions = "def measure(x):\n    return x, 3\ndef spread(x):\n    return (*[x], 3)"
     after = converted(tmp_path, setup=functions, after=f"found, limit = {given}\nif {name} > 2: break")
     assert (f"if rank_0_decides({name} > 2): break" in after) is is_decided
+
+
+SCALED = """\
+class {base}:
+    def note(self, loss):
+        {owner}.scale = loss.item()
+
+
+class Scaled({bases}):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(4))
+        self.scale = 0.5
+
+    def rescale(self):
+        with torch.no_grad():
+            self.shift.mul_(self.scale)
+
+
+meter, scaled = {base}(), Scaled()
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "owner", "bases", "differs"),
+    [
+        ("Meter", "self", "nn.Module", False),
+        ("Meter", "self", "Meter, nn.Module", True),
+        ("Meter", "self", "nn.Module, bases[0]", True),  # whatever that is
+        ("Meter", "scaled", "nn.Module", True),
+        ("Scale(torch.autograd.Function)", "self", "nn.Module", False),
+    ],
+)
+def test_an_attribute_that_an_object_sets_of_itself_is_not_that_of_another_class(
+    base: str, owner: str, bases: str, differs: bool, tmp_path: Path
+) -> None:
+    setup = SCALED.format(base=base, owner=owner, bases=bases).replace("= Scale(torch.autograd.Function)", "= Scale")
+    text = converted(tmp_path, setup, before="scaled.rescale()", after="meter.note(loss)")
+    assert ("self.shift.mul_(mean_over_ranks(self.scale))" in text) is differs
+
+
+FUNCTION = """\
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.scale = scale
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.scale, None
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(4))
+        self.scale = scale
+
+    def rescale(self):
+        with torch.no_grad():
+            self.shift.mul_(self.scale)
+
+
+scaled = Scaled(0.5)
+"""
+
+
+def test_what_a_function_with_a_gradient_keeps_for_its_way_back_is_of_no_other_class(tmp_path: Path) -> None:
+    text = converted(tmp_path, FUNCTION, before="scaled.rescale()")
+    assert "self.shift.mul_(self.scale)" in text and "mean_over_ranks" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection
 
 import libcst as cst
@@ -38,6 +39,7 @@ class Classes:
         self._own_methods: dict[str, dict[int, Value]] = {}  # by name and class
         self._named_in: dict[str, dict[int, bool]] = {}  # by name, the classes with it, and whether they assign it
         self._all: set[int] = set()
+        self._class_names: set[str] = set()
         self._properties: dict[str, dict[int, str]] = {}  # by name and function: the attributes that they return
         self._open: set[tuple[int, str]] = set()  # attributes that are being looked into, and may be of bases
 
@@ -58,6 +60,7 @@ class Classes:
     def add_class(self, node: cst.ClassDef, file: SourceFile) -> None:
         """Add a class with the names in it, of which some are attributes that it assigns."""
         self._all.add(id(node))
+        self._class_names.add(node.name.value)
         names = {n.value for n in file.nodes(cst.Name, below=node)}
         names |= {str(n.evaluated_value) for n in file.nodes(cst.SimpleString, below=node) if len(n.value) < _LONGEST}
         assigned = {
@@ -172,15 +175,34 @@ class Classes:
 
     def files_of_relatives(self, key: int) -> Collection[SourceFile]:
         """Return the files of a class and of all that are built on it, or share something that they are built on."""
-        return self._variables.derived(("relatives", key), lambda: self._find_files_of_relatives(key))
+        return {self._definition(cls)[0] for cls in self.relatives(key)}
 
-    def _find_files_of_relatives(self, key: int) -> Collection[SourceFile]:
+    def relatives(self, key: int) -> frozenset[int]:
+        """Return a class with all that are built on it, or share something that they are built on."""
+        return self._variables.derived(("relatives", key), lambda: self._find_relatives(key))
+
+    def _find_relatives(self, key: int) -> frozenset[int]:
         families = [set(self._family(cls)) for cls in self._all]
         found, size = {key}, 0
         while len(found) > size:
             size = len(found)
             found.update(*(family for family in families if family & found))
-        return {self._definition(cls)[0] for cls in found}
+        return frozenset(found)
+
+    def has_known_bases(self, key: int) -> bool:
+        """Return whether everything that a class is built on directly is a known class: of the program or a library."""
+        file, node = self._definition(key)
+        return all(self._is_known_base(without_index(base.value), file) for base in node.bases)
+
+    def _is_known_base(self, base: cst.BaseExpression, file: SourceFile) -> bool:
+        values = self._evaluate(base, file)
+        if not values:
+            return isinstance(base, cst.Name) and hasattr(builtins, base.value)
+        return all(v.kind is Kind.CLASS or (v.kind is Kind.EXTERNAL and self._is_of_library(v.name)) for v in values)
+
+    def _is_of_library(self, name: str) -> bool:
+        """Return whether a class is a library's, and not perhaps one of the program that is imported by another way."""
+        return name != "?" and name.rpartition(".")[2] not in self._class_names
 
     def external_bases(self, key: int) -> list[str]:
         """Return the names, in libraries, of what a class is built on, however indirectly."""

@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
+from ds_migrate.plain.dataflow.object_attributes import ObjectAttributes
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -41,6 +42,7 @@ class RankExpressions:
         self._agreed = agreed
         self._engine_modules = {value.key for value in modules}
         self._options = Options(flow)
+        self.attributes = ObjectAttributes(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
         self._jumps = {id(file): Jumps(file) for file in flow.files.values()}
         self._known: set[Variable] = set()
@@ -76,7 +78,8 @@ class RankExpressions:
                 return self.differs(node.value, file)
             if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self._loaders:
                 return True
-            return self.are_known(any_attribute(node)) or self.is_share(node, file) or self.differs(node.value, file)
+            known = self.are_known(*self.attributes.read(node, file))
+            return known or self.is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)
         if type(node) is cst.Subscript and (key := literal_key(node)) is not None:
@@ -109,7 +112,8 @@ class RankExpressions:
     def _call_differs(self, call: cst.Call, file: SourceFile) -> bool:
         if dotted(call.func) in _SAME_CALLS:
             return False
-        if (name := named_attribute(call, "getattr")) is not None and self.are_known((0, f".{name}")):
+        name = named_attribute(call, "getattr")
+        if name is not None and self.are_known(self.attributes.read_by_name(name)):
             return True
         if self.is_share(call, file):
             return True
@@ -181,8 +185,3 @@ def named_attribute(call: cst.Call, function: str) -> str | None:
         return None
     name = call.args[1].value
     return str(name.evaluated_value) if isinstance(name, cst.SimpleString) else None
-
-
-def any_attribute(node: cst.Attribute) -> Variable:
-    """Return an attribute of any object as a variable: objects are not distinguished."""
-    return 0, f".{node.attr.value}"

@@ -11,7 +11,6 @@ from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, retu
 from ds_migrate.plain.dataflow.containers.mappings import named_items
 from ds_migrate.plain.dataflow.rank_expressions import (
     RankExpressions,
-    any_attribute,
     is_data,
     literal_key,
     named_attribute,
@@ -92,7 +91,7 @@ class RankStatements:
 
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         if self._values.differs(call.args[2].value, file) or self._values.depends(call, file):
-            yield 0, f".{named_attribute(call, 'setattr')}"
+            yield from self._values.attributes.written_by_name(str(named_attribute(call, "setattr")))
 
     def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if self._values.differs(item, file):
@@ -160,7 +159,7 @@ class RankStatements:
             if is_data(target):
                 yield from self._variables(target.value, file)
             elif not self._values.is_of_library(target, file):
-                yield any_attribute(target)
+                yield from self._values.attributes.written(target, file)
         elif (key := literal_key(target)) is not None:
             for owner, name in self._values.written(key[0], file):
                 yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
