@@ -1255,3 +1255,25 @@ scaled = Scaled(0.5)
 def test_what_a_function_with_a_gradient_keeps_for_its_way_back_is_of_no_other_class(tmp_path: Path) -> None:
     text = converted(tmp_path, FUNCTION, before="scaled.rescale()")
     assert "self.shift.mul_(self.scale)" in text and "mean_over_ranks" not in text
+
+
+RESULT = """\
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Result({base}):
+    loss: float
+    epoch: int
+
+"""
+
+
+@pytest.mark.parametrize(("base", "decorator"), [("object", "@dataclass\n"), ("NamedTuple", "")])
+@pytest.mark.parametrize(("test", "differs"), [("result.loss < 0.1", True), ("result.epoch > 5", False)])
+def test_a_field_of_a_record_differs_where_the_number_that_it_is_given_does(
+    test: str, differs: bool, base: str, decorator: str, tmp_path: Path
+) -> None:
+    setup = RESULT.format(base=base).replace("class Result", f"{decorator}class Result")
+    text = converted(tmp_path, setup, after=f"result = Result(total, epoch=epoch)\nif {test}:\n    break")
+    assert (f"if rank_0_decides({test}):" in text) is differs

@@ -11,6 +11,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.arguments import Arguments
 from ds_migrate.plain.dataflow.calls.separation import separable_functions
+from ds_migrate.plain.dataflow.containers.records import fields_set_by
 from ds_migrate.plain.dataflow.expressions import RESULTS_OF_UNKNOWN, UNKNOWN, Expressions
 from ds_migrate.plain.dataflow.lookup.definitions import Definitions, Resolve
 from ds_migrate.plain.dataflow.lookup.imported_modules import ImportedModules
@@ -178,6 +179,11 @@ class Flow:
     def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
         return self._arguments.passed(call, file)
+
+    def set_fields(self, call: cst.Call, file: SourceFile) -> list[tuple[str, cst.BaseExpression]]:
+        """Return the fields that a call of a data class or the like sets, by name, and what they are set to."""
+        given = fields_set_by(call, file, self._expressions)
+        return [(variable[1].strip(".[]'\""), value) for variable, value in given]
 
     def given(self, call: cst.Call, function: cst.FunctionDef, parameter: str, file: SourceFile) -> cst.Arg | None:
         """Return the argument that a call gives for a parameter, or the star that may; None where it gives none."""

@@ -58,6 +58,8 @@ class RankStatements:
                 yield partial(self._returned, node, function, file)
         for call in file.nodes(cst.Call):
             yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
+            if fields := self._flow.set_fields(call, file):
+                yield partial(self._kept_as_fields, fields, file)
             if named_attribute(call, "setattr") is not None:
                 yield partial(self._set_by_name, call, file)
 
@@ -115,6 +117,12 @@ class RankStatements:
             self._values.differs(part, file) for part in (*_indices(call), *(a.value for a in call.args))
         ):
             yield from self._keepers(call, file)
+
+    def _kept_as_fields(self, fields: Sequence[tuple[str, cst.BaseExpression]], file: SourceFile) -> Iterator[Variable]:
+        """Yield the attributes that ``Result(loss=loss)`` sets to what differs."""
+        for name, value in fields:
+            if self._values.differs(value, file):
+                yield from self._values.attributes.written_by_name(name)
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
