@@ -167,3 +167,64 @@ def test_a_script_that_only_infers_with_the_object_of_a_training_class_stays_as_
     after = {file.path.name: file.after for file in run(tmp_path, library=body(LIBRARY), infer=text).files}
     assert STARTED_BY_THE_METHOD in (after["library.py"] or b"").decode()
     assert after.get("infer.py") is None
+
+
+TRAINING = """
+
+def train(folder, epochs):
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+    (folder / "log.json").write_text("[]")
+
+
+if __name__ == "__main__":
+    train(Path("run"), 3)
+"""
+TESTED = """\
+import json
+
+import pytest
+{imports}
+from train import train
+
+
+@pytest.fixture
+def images(tmp_path):
+    torch.save([1], tmp_path / "images.pt")
+    return tmp_path
+
+
+def read(folder):
+    return json.loads((folder / "log.json").read_text())
+
+
+def test_it_writes_a_log(images):
+    train(images, 1)
+    assert read(images) == []
+{rest}"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "rest", "is_reviewed"),
+    [
+        ("import torch", "", False),
+        ("import torch", "\n\nread(Path('run'))\n", True),  # run as a script
+        ("import torch\nimport torch.multiprocessing", "", True),  # it may start ranks
+    ],
+)
+def test_files_that_a_test_writes_and_reads_are_those_of_one_process(
+    imports: str, rest: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    train = "from pathlib import Path\n\n" + HEADER + TRAINING
+    report = run(tmp_path, train=train, test_train=TESTED.format(imports=imports, rest=rest))
+    found = {file.path.name: file for file in report.files}
+    assert b"if is_main_rank():" in (found["train.py"].after or b"")
+    reviews = [f for name, file in found.items() if name == "test_train.py" for f in file.findings]
+    assert bool(reviews) is is_reviewed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.dead_branches import runs_in_tests
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -18,4 +19,4 @@ def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
     is_in_script = any(map(asks_for_main, (node, *file.ancestors(node))))
     training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
-    return is_other_script or idle_functions(facts.flow).hold(node, file)
+    return is_other_script or runs_in_tests(node, file, facts.callers) or idle_functions(facts.flow).hold(node, file)

@@ -9,10 +9,11 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
-from ds_migrate.syntax.nodes import dotted, dotted_names, parameters, set_values, targets
+from ds_migrate.syntax.nodes import dotted, dotted_names, last_name, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
 _TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
+_STARTS_OTHERS = re.compile(rb"distributed|multiprocessing|subprocess|torchrun|Popen|spawn")
 _CONSTANTS = ("True", "False", "None")
 
 
@@ -47,6 +48,25 @@ def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:
     """Return whether a node is in a function that pytest alone runs."""
     functions = [outer for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef)]
     return bool(functions) and is_test(functions[-1], file) and not callers.of(functions[-1])
+
+
+def runs_in_tests(
+    node: cst.CSTNode, file: SourceFile, callers: Callers, seen: frozenset[cst.FunctionDef] = frozenset()
+) -> bool:
+    """Return whether a node of a test file is in a function that pytest runs, or in one that such functions alone call.
+
+    pytest runs one process, unless the file starts others itself.
+    """
+    functions = [outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef)]
+    if not functions or not is_test_file(file) or _STARTS_OTHERS.search(file.data):
+        return False
+    outermost = functions[-1]
+    calls = callers.of(outermost)
+    decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in outermost.decorators]
+    if not calls:
+        return outermost.name.value.startswith("test_") or any(last_name(one) == "fixture" for one in decorators)
+    above = seen | {outermost}
+    return all(at.function(call) in above or runs_in_tests(call, at, callers, above) for at, call in calls)
 
 
 def leaves_out(
