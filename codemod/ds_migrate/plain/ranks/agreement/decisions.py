@@ -36,6 +36,7 @@ from ds_migrate.plain.ranks.data.losses.compared_samples import compared_samples
 from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
 from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
+from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone
@@ -131,16 +132,17 @@ def agree(
                 _agree_on_write(write, file, values, means, runtime, converted, review)
     totals = BatchTotals(flow, values)
     parts = loss_parts(plan, totals)
-    for note in (*share_statistics(plan, files, values, common), *compared_samples(parts, flow, values)):
+    for note in share_statistics(plan, files, values, common):
         review(note)
-    for note in (*batch_statistics(parts, totals), *ordered_samples(parts, totals, plan.facts.callers)):
-        review(note)
-    for note in carried_numbers(parts, totals, values):
+    of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
+    of_losses += [*ordered_samples(parts, totals, plan.facts.callers), *carried_numbers(parts, totals, values)]
+    of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
+    noted = {id(note.file.function(note.node) or note.file.module) for note in of_losses}
+    for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):
         review(note)
     for note in chosen_data(shares, flow, values):
         review(note)
-    of_shares = (*shown_sums(shares, files, values, flow), *summed_losses(plan, values))
-    of_shares += (*counted_ends(files, values, flow),)
+    of_shares = (*shown_sums(shares, files, values, flow), *counted_ends(files, values, flow))
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))
     for note in of_shares:
         if may_run_alone(note.file, plan.facts):

@@ -1,0 +1,76 @@
+"""Losses that cannot be followed to means over the samples of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import body, run
+
+TRAIN = """
+    class Parts(nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = weight
+            self.value = 0
+
+        def forward(self, out, y):
+            self.value = F.l1_loss(out, y)
+            return F.mse_loss(out, y) + self.weight * self.value, {"l1": self.value}
+
+
+    def parts_of(out, y):
+        losses = {"mse": F.mse_loss(out, y)}
+        losses["l1"] = (out - y).abs().mean()
+        return losses
+
+
+    parts = Parts(0.5)
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        out = model(x)
+        LOSS
+        loss.backward()
+        optimizer.step()
+"""
+FOLLOWED = [
+    "loss = F.mse_loss(out, y)",
+    "loss, logs = parts(out, y)",
+    "loss = parts(out, y)[0] + parts.value",
+    "loss = sum(parts_of(out, y).values())",
+    "losses = parts_of(out, y)\n    loss = losses['mse'] + 0.1 * losses['l1']",
+    "loss = 0\n    for name, value in parts_of(out, y).items():\n        loss = loss + value",
+    "loss = 0\n    for i in range(3):\n        loss += F.mse_loss(out * i, y)\n    loss = loss / 3",
+    "each = []\n    each.append(F.mse_loss(out, y))\n    loss = torch.stack(each).sum()",
+    "loss = F.mse_loss(out, y, reduction='sum') / x.size(0)",
+    "loss = F.mse_loss(out, y, reduction='none')\n    loss = loss.mean()",
+    "loss = F.mse_loss(out, y) if args.l2 else (out - y).abs().mean()",
+]
+UNFOLLOWED = {
+    "loss = losses.ssim(out, y)": "losses.ssim(out, y)",
+    "loss = F.mse_loss(out, y) + losses.ssim(out, y)": "losses.ssim(out, y)",
+    "loss = model.bound(x)": "model.bound(x)",
+    "loss = torch.trapezoid((out - y).abs().mean(1))": "torch.trapezoid((out - y).abs().mean(1))",
+    "weights = [value.item() for value in parts_of(out, y).values()]\n    total = 0\n    for weight in weights:\n"
+    "        total += weight\n    loss = F.mse_loss(out, y) / total": "F.mse_loss(out, y) / total",
+}
+
+
+@pytest.mark.parametrize("loss", FOLLOWED)
+def test_a_loss_that_is_a_sum_of_means_has_no_finding(loss: str, tmp_path: Path) -> None:
+    assert _unfollowed(tmp_path, loss) == []
+
+
+@pytest.mark.parametrize(("loss", "part"), UNFOLLOWED.items())
+def test_a_loss_that_is_no_known_mean_is_for_review_by_its_part(loss: str, part: str, tmp_path: Path) -> None:
+    assert _unfollowed(tmp_path, loss) == [part]
+
+
+def _unfollowed(folder: Path, loss: str) -> list[str]:
+    text = "from metrics import losses\n" + body(TRAIN).replace("LOSS", loss)
+    found = [f.message for _, f in run(folder, train=text).findings(Severity.REVIEW)]
+    return [message.removeprefix("cannot follow ").partition(" to a mean")[0] for message in found]
