@@ -7,7 +7,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, run
+from plain_loops import HEADER, LOOP, run
 
 REGISTRY = """\
 class Registry:
@@ -165,6 +165,14 @@ def test_a_number_of_batches_of_all_data_is_for_review(data: str, length: str, t
     found = [(f.line, f.message) for _, f in report.findings(Severity.REVIEW)]
     message = "this counts the batches of all data, and on several ranks each one has a share of them"
     assert found == [(HEADER.count("\n") + 8, message)]
+
+
+def test_a_number_of_batches_that_is_only_printed_is_that_of_the_share(tmp_path: Path) -> None:
+    """The length of all data is replaced there, so that nothing is left to review."""
+    shown = "for step, (x, y) in enumerate(loader):\n    print(step, len(data) // batch_size)\n"
+    report = run(tmp_path, train=HEADER + "batch_size = 4\n" + LOOP.replace("for x, y in loader:\n", shown))
+    assert b"print(step, count_samples(loader) // batch_size)" in (report.files[0].after or b"")
+    assert not list(report.findings(Severity.REVIEW))
 
 
 @pytest.mark.parametrize(

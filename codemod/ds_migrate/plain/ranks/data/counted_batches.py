@@ -22,11 +22,12 @@ Makers = Iterable[tuple[SourceFile, cst.Call]]
 _RANGES = frozenset({"range", "trange", "tqdm.trange"})
 
 
-def counted_batches(makers: Makers, flow: Flow) -> Iterator[Note]:
+def counted_batches(makers: Makers, counted: Collection[int], flow: Flow) -> Iterator[Note]:
     """Yield what to check where the size of all data is divided by that of a batch, as for the length of a schedule.
 
     Args:
         makers: the calls that make the loaders of which each rank has a share.
+        counted: the calls of ``len()``, by identity, that count a rank's samples instead.
     """
     nodes = {id(maker) for _, maker in makers}
     given = [(file, argument(maker, 0, "dataset")) for file, maker in makers]
@@ -36,8 +37,10 @@ def counted_batches(makers: Makers, flow: Flow) -> Iterator[Note]:
         for node in file.nodes(cst.BinaryOperation):
             if not isinstance(node.operator, (cst.Divide, cst.FloorDivide)) or not _BATCH.search(code(node.right)):
                 continue
-            for data in _counted_data(node.left, file, flow):
-                loaders = NOTHING
+            for call in _lengths(node.left, file, flow):
+                data, loaders = call.args[0].value, NOTHING
+                if id(call) in counted:
+                    continue
                 if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
                     loaders = loaders_of(data.value, file, flow)
                 if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
@@ -59,14 +62,14 @@ def _splits(flow: Flow) -> Iterator[tuple[Variable | None, Variable | None]]:
                 yield from ((flow.variable(target, file), whole) for target, _ in set_values(line))
 
 
-def _counted_data(number: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> Iterator[cst.CSTNode]:
-    """Yield the data whose ``len()`` a number is made of."""
+def _lengths(number: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> Iterator[cst.Call]:
+    """Yield the calls of ``len()`` that a number is made of."""
     for node in walk(number):
         if isinstance(node, cst.Call) and dotted(node.func) == "len" and len(node.args) == 1:
-            yield node.args[0].value
+            yield node
         elif isinstance(node, (cst.Name, cst.Attribute)) and depth:
             for value in flow.scopes(file).assigned(node):
-                yield from _counted_data(value, file, flow, depth - 1)
+                yield from _lengths(value, file, flow, depth - 1)
 
 
 def lengths_before_share(maker: cst.Call, file: SourceFile, name: LoaderName, facts: LoopFacts) -> Iterator[Note]:

@@ -107,7 +107,7 @@ def share_data(
         counted = count_own_samples(alone, of_ranks, files, flow, runtime, converted)
         averages = EpochAverages(alone, of_ranks, counted, flow, plan.facts.callers)
         notes = averages.divide_by_share(files, runtime, converted)
-        for note in (*notes, *counted_draws(alone, flow), *counted_batches(alone, flow)):
+        for note in (*notes, *counted_draws(alone, flow), *counted_batches(alone, counted, flow)):
             review(note)
     mixed = {
         v.key
