@@ -28,14 +28,16 @@ from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.file_isolation import module_outside, open_folders
 from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.printed_lines import printed_lines, printed_otherwise
+from ds_verify.plain.process_group import ProcessGroup
 from ds_verify.plain.reference import RankGroup, average_gradients
 from ds_verify.plain.report import largest_move
-from ds_verify.plain.runs import PlainJob, ScriptRuns, _append, _share_files, saved_by_several
+from ds_verify.plain.run_results import append_resumed, saved_by_several
+from ds_verify.plain.runs import PlainJob, ScriptRuns, _share_files
 from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
+from ds_verify.plain.script_start import folder_of_imports, module_of, started_script
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry, norm
-from ds_verify.plain.worker import ProcessGroup, folder_of_imports, module_of
 from ds_verify.record import Key, Record
 from ds_verify.runs import TrainingRun
 from ds_verify.tolerance import Limits
@@ -499,7 +501,7 @@ class TestResume:
 
     def test_a_run_that_was_stopped_with_the_original_is_no_error(self) -> None:
         training = TrainingRun("converted", figures={"steps": 3})
-        _append(training, TrainingRun("converted-resumed"))
+        append_resumed(training, TrainingRun("converted-resumed"))
         assert training.figures == {"steps": 3} and training.failure is None
 
     def test_ranks_without_a_process_group_resume_from_the_first_ones_files(self, tmp_path: Path) -> None:
@@ -653,7 +655,7 @@ def test_modules_of_pythonpath_are_those_of_the_side(tmp_path: Path, monkeypatch
     home = tmp_path / "copy"
     home.mkdir()
     (home / "train.py").write_text("")
-    with worker._place(home, {"target": "train.py", "args": [], "path": python_path_in(tmp_path)}):
+    with started_script(home, {"target": "train.py", "args": [], "path": python_path_in(tmp_path)}):
         assert sys.path[:3] == [str(home), str(home / "lib"), str(home)]
 
 
@@ -662,7 +664,7 @@ def test_a_script_that_imports_its_package_by_name_finds_that_of_the_side(tmp_pa
     (tmp_path / "src" / "project").mkdir(parents=True)
     for name in ("__init__.py", "train.py"):
         (tmp_path / "src" / "project" / name).write_text("from project import data\n")
-    with worker._place(tmp_path, {"target": "src/project/train.py", "args": [], "path": []}):
+    with started_script(tmp_path, {"target": "src/project/train.py", "args": [], "path": []}):
         assert sys.path[0] == str(tmp_path / "src" / "project")
         assert sys.path[-2:] == [str(tmp_path / "src"), str(tmp_path)]
 

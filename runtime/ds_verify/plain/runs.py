@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ds_verify.compare import gap_between
 from ds_verify.failure import Failure
 from ds_verify.job import Job, JobRunner
 from ds_verify.launchers import Launcher
 from ds_verify.plain.printed_lines import printed_otherwise
+from ds_verify.plain.run_results import append_resumed, parted, saved_by_several, varying
 from ds_verify.plain.sides import copy_for_run
-from ds_verify.record import Key, Record
 from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, cores, jobs_at_once
-from ds_verify.tolerance import FLOORS, magnitude
 from ds_verify.verdict import ranks_named
 from ds_verify.working_copies import Sides, mentions_cuda
-
-_VARIES = 1e-3
-"""Initial weights and the first loss of two runs with weights one rounding step apart agree better than this."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +105,11 @@ class ScriptRuns:
             replace(self.job("original", f"control-{ranks}ranks", ranks), nudge=True),
         ]
         first, converted, control = self.train(jobs)
-        if first.failure is None and (moved := _varying(first, control)):
+        if first.failure is None and (moved := varying(first, control)):
             first.failure = Failure(0, moved, varies=True)
         if converted.failure is None and converted.figures and not converted.figures["zero_stages"]:
             converted.failure = Failure(0, "the converted script makes no DeepSpeed engine")
-        if converted.failure is None and converted.figures and (name := _parted(converted, ranks)):
+        if converted.failure is None and converted.figures and (name := parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
         if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2])):
@@ -201,7 +193,7 @@ class ScriptRuns:
         for training in trained:
             part = parts.get(f"{training.name}-resumed")
             if part is not None:
-                _append(training, part)
+                append_resumed(training, part)
         return trained
 
     def _run(self, jobs: Sequence[PlainJob]) -> list[TrainingRun]:
@@ -271,77 +263,3 @@ def _share_files(job: PlainJob) -> None:
     for own in _rank_folders(context, job.ranks) if job.is_parted else ():
         shutil.rmtree(own)
         copy_for_run(context, own)
-
-
-def _varying(original: TrainingRun, control: TrainingRun) -> str:
-    """Return what two runs of the original begin with otherwise, beyond any rounding; empty where nothing is."""
-    if control.failure is not None:
-        return f"a second run, whose weights begin one rounding step away, ends with an error: {control.failure.reason}"
-    for key, value in original.record.values.items():
-        other = control.record.find(key)
-        if key.kind != "initial" and (key.kind, key.step) != ("training", 1):
-            continue
-        if (
-            other is None
-            or other.shape != value.shape
-            or gap_between(value, other) > _VARIES * max(1, magnitude(value))
-        ):
-            return f"{key} is another one in a second run: give a seed to all that draws random numbers"
-    return ""
-
-
-def _parted(training: TrainingRun, ranks: int) -> str:
-    """Return the first optimized tensor that does not end the same on all ranks; empty when there is none.
-
-    Averaged gradients keep ranks together. An optimizer that reads more than gradients, or an engine that averages
-    none, lets them part, which a comparison of each rank with itself would not show.
-    """
-    values, last = training.record.values, training.figures["steps"]
-    for name in training.figures["optimized"]:
-        found = [values.get(Key("state", last, name, rank)) for rank in range(ranks)]
-        first = found[0]
-        for other in found[1:]:
-            if (
-                first is None
-                or other is None
-                or gap_between(first, other) > FLOORS[training.figures["precision"], "cpu"] * max(1.0, magnitude(first))
-            ):
-                return str(name)
-    return ""
-
-
-def saved_by_several(records: Sequence[Path]) -> str:
-    """Return the first file that several ranks have saved, whose records these are; empty where there is none."""
-    files = [path.with_suffix(".json") for path in records]
-    figures = [json.loads(file.read_text()) for file in files if file.is_file()]
-    counts = Counter(path for one in figures for path in one["paths"])
-    return min((path for path, count in counts.items() if count > 1), default="")
-
-
-def _append(training: TrainingRun, part: TrainingRun) -> None:
-    """Add the second half of a run, which another process resumed."""
-    if part.failure is not None or not part.figures:  # of a run that was stopped, as the original did not resume
-        training.failure = part.failure
-        return
-    values = {key: value for key, value in training.record.values.items() if key.kind not in ("setup", "state")}
-    resumed = {key: value for key, value in part.record.values.items() if key.kind != "initial"}
-    at_resume = {
-        dataclasses.replace(key, kind="state", name=f"{key.name}, resumed"): value
-        for key, value in part.record.values.items()
-        if key.kind == "initial"
-    }
-    training.record = Record({**values, **at_resume, **resumed}, training.record.aliases)
-    before, after = training.figures, part.figures
-    training.figures = {
-        **after,
-        "loaders": before["loaders"],
-        "read_loaders": before["read_loaders"],
-        "peak_bytes": max(before["peak_bytes"], after["peak_bytes"]),
-        "evaluations": before["evaluations"] + after["evaluations"],
-        "files": before["files"] + after["files"],
-        "passes": before["passes"] + after["passes"],
-        "unstepped": [name for name in after["unstepped"] if name in before["unstepped"]],
-        "unreached": [name for name in after["unreached"] if name in before["unreached"]],
-        "saved_at": before["saved"],
-        "resumed": True,
-    }

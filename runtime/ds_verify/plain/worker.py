@@ -18,13 +18,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 from trial_runtime.train.run import hang_watch
 
 from ds_verify.cuda_stand_in import cuda_on_cpu
@@ -34,44 +32,15 @@ from ds_verify.plain.file_isolation import detach, guard_links, module_outside
 from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.observer import Observer
 from ds_verify.plain.printed_lines import printed_lines
+from ds_verify.plain.process_group import WORLD_SIZE, ProcessGroup
 from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
+from ds_verify.plain.script_start import module_of, started_script
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
 from ds_verify.recorder import RANK, seed_everything
 from ds_verify.weights import move_by_one_ulp, precision
 
 _PROGRESS = re.compile(r"\d%\|.*\|")
-WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
-
-
-@dataclass
-class ProcessGroup:
-    """The script's default process group. is_used: whether the script makes one."""
-
-    store: Path
-    is_used: bool = False
-
-    @contextlib.contextmanager
-    def replaced(self) -> Iterator[None]:
-        """Connect the ranks through a file, whatever address and backend the script names; leave that to the end."""
-        connect = dist.init_process_group
-
-        def init_process_group(*_: Any, **__: Any) -> None:
-            self.is_used = True
-            if not dist.is_initialized():
-                backend = "nccl" if torch.cuda.is_available() else "gloo"
-                connect(backend, f"file://{self.store}", timedelta(minutes=5), world_size=WORLD_SIZE, rank=RANK)
-
-        def spawn(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
-            torch.manual_seed(torch.Generator().initial_seed())  # as in a new process, and as run_worker() does
-            function(RANK, *args)  # the ranks are there already
-
-        with (
-            mock.patch.object(dist, "init_process_group", init_process_group),
-            mock.patch.object(dist, "destroy_process_group", lambda *_, **__: None),
-            mock.patch.object(torch.multiprocessing, "spawn", spawn),
-        ):
-            yield
 
 
 class _EndedError(RuntimeError):
@@ -176,7 +145,7 @@ class _Run:
 
         seed_everything(job["seed"])
         with (
-            _place(home, job),
+            started_script(home, job),
             cuda_on_cpu() if job["replaces_cuda"] else contextlib.nullcontext(),
             self.ranks.replaced(),
             one_order(),
@@ -255,53 +224,6 @@ def main(path: str) -> NoReturn:
     if WORLD_SIZE > 1:
         hang_watch.watch(folder, RANK, WORLD_SIZE, job["hang"], functools.partial(report_hang, files, RANK))
     _Run(job, files, folder / f"rank{RANK}.log", observer, ProcessGroup(folder / "store")).train()
-
-
-@contextlib.contextmanager
-def _place(home: Path, job: dict[str, Any]) -> Iterator[None]:
-    """Give the script the working directory, arguments and path that it has when it is started."""
-    script = home / job["target"]
-    words, path = list(job["args"]), [str(home / folder) for folder in job["path"]]
-    if WORLD_SIZE > 1 and takes_local_rank(script):
-        words = [f"--local_rank={RANK}", *words]
-    # Last, what a start by `python -m` or with PYTHONPATH=. finds.
-    beside = [str(folder) for folder in dict.fromkeys((_around_package(script.parent), home))]
-    os.chdir(home)
-    importlib.invalidate_caches()
-    with (
-        mock.patch.object(sys, "argv", [job["target"], *words]),
-        mock.patch.object(sys, "path", [str(folder_of_imports(script)), *path, *sys.path[1:], *beside]),
-    ):
-        yield
-
-
-def module_of(script: Path) -> str:
-    """Return the module by which ``python -m`` starts a script; empty for one that is started by its path.
-
-    Imports relative to its package work only in a script that is started as a module.
-    """
-    if not re.search(rb"^\s*from\s+\.", script.read_bytes(), re.MULTILINE):
-        return ""
-    return ".".join(script.relative_to(folder_of_imports(script)).with_suffix("").parts)
-
-
-def folder_of_imports(script: Path) -> Path:
-    """Return the folder that a script's imports begin in: its own, or the one around its package."""
-    folder = script.parent
-    if re.search(rb"^\s*from\s+\.", script.read_bytes(), re.MULTILINE):
-        folder = _around_package(folder if (folder / "__init__.py").exists() else folder.parent)
-    return folder
-
-
-def _around_package(folder: Path) -> Path:
-    while (folder / "__init__.py").exists():
-        folder = folder.parent
-    return folder
-
-
-def takes_local_rank(script: Path) -> bool:
-    """Return whether a script defines the argument by which older launchers pass the rank."""
-    return re.search(rb"""add_argument\(\s*["']--local_rank["']""", script.read_bytes()) is not None
 
 
 def _flush() -> None:
