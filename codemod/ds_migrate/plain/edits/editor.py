@@ -108,14 +108,15 @@ class Editor:
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
         self.files = [*self.files, *touched]
         stepping = {step.file for step in self.plan.facts.operations.steps}
-        helpers = [f for f in beside if f not in stepping and f not in self._others and not _has_framework(f)]
+        others = [f for f in beside if f not in stepping and f not in self._others]
+        helpers = [f for f in others if framework_script(f.path, f.data) is None]
         beside_it = [f for f in helpers if f not in self.files]
         quiet = [f for f in beside_it if f not in self._kept]
         guards = OutputGuards(self.plan, self._runtime, self._converted)
         guards.guard_saves(f for f in beside_it if f not in quiet)
         program = [*self.files, *(f for f in helpers if f not in self.files)]
         with self._left_to_a_person():
-            notes += RankDevices(facts, not self._starts_alone(), self._converted).free(program)
+            notes += RankDevices(facts, is_called(INIT, self.flow), self._converted).free(program)
         argument = LauncherArgument(self.plan.facts, self._changeable, self._runtime, self._converted)
         notes += [*argument.add(self.files, helpers), *ranks_of_mpi(program, self.flow)]
         prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
@@ -156,10 +157,6 @@ class Editor:
             else:
                 self._report(Severity.CONVERTED, note)
 
-    def _starts_alone(self) -> bool:
-        """Return whether the program was written for one process, and never waits for others."""
-        return not is_called(INIT, self.flow)
-
     @property
     def missing(self) -> list[str]:
         """The helpers that the conversion needs, although the runtime may not be used."""
@@ -191,8 +188,3 @@ class Editor:
         if is_idle(note.node, note.file, self.plan.facts):
             return
         self._report(Severity.REVIEW, note)
-
-
-def _has_framework(file: SourceFile) -> bool:
-    """Return whether a framework runs the training of a file, and its ranks."""
-    return framework_script(file.path, file.data) is not None

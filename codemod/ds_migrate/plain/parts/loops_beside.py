@@ -23,7 +23,10 @@ def review_loops_beside(parts: Sequence[Part], flow: Flow, callers: Callers) -> 
     staying = [(part, files_used(part.files, flow), _entries(part, callers)) for part in parts if part.stays]
     for part in [part for part in parts if not part.stays] if staying else []:
         models = {value for site in part.sites for value in site.of}
-        divided = {id(note.file) for severity, note in part.notes if _is_share(severity, note)}
+        divided = {
+            id(note.file) for severity, note in part.notes
+            if severity is Severity.CONVERTED and note.code is Code.PLAIN_SAMPLER
+        }  # fmt: skip
         entries, beside = _entries(part, callers), {id(file) for file in files_beside(part.files, flow)}
         found = [
             place
@@ -56,11 +59,6 @@ def _training(part: Part) -> Iterator[Place | Refusal]:
     yield from part.steps
     yield from (refusal for refusal in part.refusals if refusal.code in _STEPS)
     yield from part.operations.backwards if part.operations is not None else ()
-
-
-def _is_share(severity: Severity, note: Note) -> bool:
-    """Return whether a loader was divided."""
-    return severity is Severity.CONVERTED and note.code is Code.PLAIN_SAMPLER
 
 
 def _entries(part: Part, callers: Callers) -> set[int]:

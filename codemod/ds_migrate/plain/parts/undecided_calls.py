@@ -41,7 +41,8 @@ def review_undecided(parts: Sequence[Part], flow: Flow, callers: Callers) -> Non
         beside = files_beside(part.files, flow) if not part.stays else []
         for file in beside:
             for node in _calls(file, flow, callers):
-                runs = file in part.files or not (_is_of_another_script(node, file) or _is_unused(node, file, beside))
+                is_of_other = any(map(asks_for_main, file.ancestors(node)))  # of another script
+                runs = file in part.files or not (is_of_other or _is_unused(node, file, beside))
                 if id(node) not in decided and runs:
                     decided.add(id(node))
                     is_attack = id(node) in attacks
@@ -119,11 +120,6 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
     is_of_torch = any(value.name.startswith("torch.") for value in of_kind(values, Kind.OBJECT))
     is_other = bool(of_kind(values, Kind.SCHEDULE, Kind.LOADER)) or _NO_OPTIMIZER.search(dotted(owner) or "")
     return all(takes) and not (is_known or is_of_torch or is_other or is_of_wrapper(call, file, flow))
-
-
-def _is_of_another_script(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a node runs only where its file is the one that is started."""
-    return any(map(asks_for_main, file.ancestors(node)))
 
 
 def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:

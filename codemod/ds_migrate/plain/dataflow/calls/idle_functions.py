@@ -57,7 +57,10 @@ class IdleFunctions:
         entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]
         self._running = graph.reached_from(running.union(*entries))
         trained = [file for file in files if graph.of(file) & training or _HIDDEN_CALLS.search(file.data)]
-        begun = {id(file) for file in trained if id(file.module) in training and not _has_own_start(file)}
+        begun = {
+            id(file) for file in trained
+            if id(file.module) in training and not any(map(asks_for_main, file.nodes(cst.If)))
+        }  # fmt: skip
         used = files_used(trained, flow)
         self._others = {
             file for file in flow.files.values()
@@ -87,11 +90,6 @@ def _files_beside_training(flow: Flow) -> Collection[SourceFile]:
     training = [file for file in flow.files.values() if may_pass_backward(file.data) or may_step(file.data)]
     found = files_beside(training, flow)
     return flow.files.values() if any(imports_by_name(file.data) for file in found) else found
-
-
-def _has_own_start(file: SourceFile) -> bool:
-    """Return whether a module begins what it does when it is started, and not where it is imported."""
-    return any(map(asks_for_main, file.nodes(cst.If)))
 
 
 def _called(flow: Flow) -> frozenset[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import libcst as cst
 
@@ -33,7 +32,7 @@ class ImportedModules:
         if not re.search(r"\w", name.replace(_ANY, "")) and not folder:
             return NOTHING
         pattern = re.compile(rf"{re.escape(folder) or '(.*/)?'}{name}(/__init__)?\.py")
-        found = [other for other in self._files if pattern.fullmatch(_posix(other.path))]
+        found = [other for other in self._files if pattern.fullmatch(other.path.as_posix())]
         return frozenset(Value(Kind.FILE, id(other.module)) for other in found) if len(found) <= _MOST else NOTHING
 
 
@@ -46,10 +45,6 @@ def leading_text(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.SimpleString) and isinstance(node.evaluated_value, str):
         return node.evaluated_value
     return re.split(r"\{\w*\}|%s", _template(node) or "")[0]
-
-
-def _posix(path: Path) -> str:
-    return path.as_posix()
 
 
 def _pattern(node: cst.BaseExpression, file: SourceFile, scopes: Scopes, depth: int = 3) -> str:

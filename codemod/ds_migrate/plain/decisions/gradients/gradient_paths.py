@@ -165,7 +165,8 @@ class _Walker:
                 exits.continued |= states
             elif isinstance(small, cst.Return):
                 exits.returned |= states
-            if isinstance(small, (cst.Break, cst.Continue, cst.Return, cst.Raise)) or _ends_the_process(small):
+            ends_the_process = isinstance(small, cst.Expr) and is_exit(small.value)
+            if isinstance(small, (cst.Break, cst.Continue, cst.Return, cst.Raise)) or ends_the_process:
                 return frozenset()
         return states
 
@@ -258,10 +259,6 @@ class _Walker:
             self._known[key] = after | exits.returned or states
             self._running.pop()
         return self._known[key]
-
-
-def _ends_the_process(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Expr) and is_exit(node.value)
 
 
 def _without_not(test: cst.BaseExpression) -> str | None:

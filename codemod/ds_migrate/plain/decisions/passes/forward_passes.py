@@ -46,7 +46,8 @@ def _has_one_module(plan: ProgramPlan) -> bool:
         return False
     (site,) = facts.sites
     is_list = site.modules[0].startswith("*")
-    if is_list or site.tensors or plan.has_scaler or any(map(_names_autocast, facts.flow.files.values())):
+    names = (node.value for file in facts.flow.files.values() for node in file.nodes(cst.Name))
+    if is_list or site.tensors or plan.has_scaler or any("autocast" in name for name in names):
         return False  # an engine's forward switches autocast off, and the module is right under autocast
     # Where there may be several, which of them is called is unknown, and the module is right for each.
     if len(site.of) > 1 and facts.callers.may_run_often(site.file, site.statement):
@@ -125,7 +126,3 @@ def _is_evaluation(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 def _is_grad_mode(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     values = flow.values(node.func if isinstance(node, cst.Call) else node, file)
     return any(v.kind is Kind.EXTERNAL and v.name in _GRAD_MODES for v in values)
-
-
-def _names_autocast(file: SourceFile) -> bool:
-    return any("autocast" in node.value for node in file.nodes(cst.Name))

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.containers.iteration import loops_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, WRAPPERS
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.nodes import argument, dotted, last_name, set_values, walk, without_index
@@ -76,13 +76,10 @@ def _moves(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
         if any("device" in (dotted(arg.value) or "") or dotted(arg.keyword) == "device" for arg in call.args):
             return True
         functions = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
-        if any(last_name(inner.func) in _MOVES for value in functions for inner in _calls_in(value, flow)):
+        inside = (call for value in functions for call in flow.file(value).nodes(cst.Call, below=flow.node(value)))
+        if any(last_name(inner.func) in _MOVES for inner in inside):
             return True
     return False
-
-
-def _calls_in(function: Value, flow: Flow) -> Iterator[cst.Call]:
-    yield from flow.file(function).nodes(cst.Call, below=flow.node(function))
 
 
 def _asks_for_none(node: cst.CSTNode, file: SourceFile) -> bool:

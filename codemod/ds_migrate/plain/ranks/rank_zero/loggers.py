@@ -56,7 +56,8 @@ def quiet_loggers(facts: LoopFacts, files: list[SourceFile], runtime: RuntimeNam
                 continue
             if facts.flow.is_call_of(call, file, BARS):
                 if argument(call, None, "disable") is None and not _reads(file, _BAR_STATE):
-                    _add(file, call, "disable", f"not {_negatable(runtime.main_rank(file))}")
+                    condition = runtime.main_rank(file)
+                    _add(file, call, "disable", f"not {condition if condition.endswith(')') else f'({condition})'}")
                     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 shows this progress bar")
             elif facts.flow.is_call_of(call, file, _TRACKERS):
                 _track(facts, file, call, runtime, converted, notes)
@@ -146,10 +147,6 @@ def _is_read(flow: Flow, file: SourceFile, tracker: cst.Call) -> bool:
         for node in other.attributes_by_name.get(name, ())
     )
     return any(not owner or owner & made for owner in owners)
-
-
-def _negatable(condition: str) -> str:
-    return condition if condition.endswith(")") else f"({condition})"
 
 
 def _add(file: SourceFile, call: cst.Call, keyword: str, value: str) -> None:

@@ -33,7 +33,8 @@ class Draw:
 def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[Draw]:
     """Yield what ``next()`` draws from, in the function around a step, or a call that leads to it, to train on it."""
     flow = facts.flow
-    if not flow.once("is next() called", lambda: any(_may_draw(other) for other in flow.files.values())):
+    files = flow.files.values()
+    if not flow.once("draws", lambda: any(f.spelled("next") or "__next__" in f.attributes_by_name for f in files)):
         return
     function = file.function(node)
     steps = [id(step.node) for step in facts.operations.steps]
@@ -49,10 +50,6 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
         is_anew = isinstance(found[0].iterator, cst.Call) and found[0].file is file
         if is_given or not used or not names or (names & used and not (is_anew and names & looped)):
             yield from found
-
-
-def _may_draw(file: SourceFile) -> bool:
-    return bool(file.spelled("next") or "__next__" in file.attributes_by_name)
 
 
 def _draws_in(

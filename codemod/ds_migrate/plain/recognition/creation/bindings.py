@@ -113,7 +113,11 @@ def bindings_of(
         raise UnboundError("it is not assigned to one name", file, node)
     function = file.function(node)
     returned = _returned(target, function, file) if function is not None else None
-    if function is not None and returned is not None and not _steps_in(steps, function, value):
+    if (
+        function is not None
+        and returned is not None
+        and not any(value in step.optimizers and step.function is function for step in steps)
+    ):
         calls = _calls_for(value, function, flow, callers)
         if not calls or depth == 0:
             raise UnboundError("no call of the function that returns it is in this program", file, node)
@@ -187,7 +191,3 @@ def _returned(target: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
                 if dotted(element.value) == target.value:
                     return (index,)
     return None
-
-
-def _steps_in(steps: Sequence[Step], function: cst.FunctionDef, value: Value) -> bool:
-    return any(value in step.optimizers and step.function is function for step in steps)

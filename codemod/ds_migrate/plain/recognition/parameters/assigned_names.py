@@ -57,13 +57,10 @@ def _is_bound_otherwise(node: cst.Name, file: SourceFile, flow: Flow) -> bool:
     for name in flow.scopes(file).nodes(node, cst.Name):
         outers = list(file.ancestors(name))
         outer = next(one for one in outers if not isinstance(one, _LISTED))
-        if name.value == node.value and isinstance(outer, _BINDING) and not _is_alone(outer, outers):
+        is_alone = isinstance(outer, cst.AssignTarget) and outer is outers[0]
+        if name.value == node.value and isinstance(outer, _BINDING) and not is_alone:
             return True
     return False
-
-
-def _is_alone(outer: cst.CSTNode, outers: list[cst.CSTNode]) -> bool:
-    return isinstance(outer, cst.AssignTarget) and outer is outers[0]
 
 
 def _is_made_in(lines: set[int], key: int, flow: Flow) -> bool:

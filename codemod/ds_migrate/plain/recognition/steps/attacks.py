@@ -48,11 +48,8 @@ def _tensors(maker: cst.CSTNode) -> list[str]:
     if given is None or not isinstance(given.value, (cst.List, cst.Tuple)):
         return []
     names = [element.value for element in given.value.elements]
-    return [node.value for node in names if isinstance(node, cst.Name)] if all(map(_is_name, names)) else []
-
-
-def _is_name(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name)
+    found = [node.value for node in names if isinstance(node, cst.Name)]
+    return found if len(found) == len(names) else []
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,7 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     for outer in file.ancestors(call):
         if isinstance(outer, cst.Call) and _is_total_of_bar(inner, outer):
             return True
-        if isinstance(outer, cst.Call) and inner is not outer.func and _is_output(outer):
+        if isinstance(outer, cst.Call) and inner is not outer.func and called_name(outer) in _OUTPUT:
             return bool(_loops_before(call, file, flow))
         if isinstance(outer, cst.BinaryOperation) and isinstance(outer.operator, cst.Divide) and inner is outer.right:
             return _is_number(outer.left) or (_is_sum(outer.left, file) and _follows_epoch(call, file, flow))
@@ -98,10 +98,6 @@ def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
             return False
         inner = outer
     return False
-
-
-def _is_output(call: cst.Call) -> bool:
-    return called_name(call) in _OUTPUT
 
 
 def _is_total_of_bar(arg: cst.CSTNode, call: cst.Call) -> bool:

@@ -86,7 +86,7 @@ class _Finder:
 def _values_of(line: cst.Assign | cst.AugAssign, name: cst.Name) -> Iterator[cst.CSTNode]:
     """Yield what a line sets a variable to, or what it sets of it, with the index."""
     names = [one for target in targets(line) for one in names_in(target)]
-    items = [target for target in targets(line) if _is_item_of(target, name)]
+    items = [target for target in targets(line) if isinstance(target, cst.Subscript) and target.value.deep_equals(name)]
     if items or (name.value in names and not _takes_apart(line, name)):
         yield line.value
     yield from items
@@ -96,8 +96,3 @@ def _takes_apart(line: cst.Assign | cst.AugAssign, name: cst.Name) -> bool:
     return isinstance(line.value, cst.Call) and any(
         isinstance(target, cst.Tuple) and name.value in names_in(target) for target in targets(line)
     )
-
-
-def _is_item_of(target: cst.CSTNode, name: cst.Name) -> bool:
-    """Return whether an assignment sets items of a name, as those that a comparison chooses."""
-    return isinstance(target, cst.Subscript) and target.value.deep_equals(name)
