@@ -151,4 +151,4 @@ for x, y in DataLoader(data, batch_size=4):
     F.mse_loss(model(x), y).backward()
     optimizer.step()
 """
-    assert _reviews(tmp_path, text) == ["each rank makes the ranges of quantization of its share of the data"]
+    assert _reviews(tmp_path, text) == ["each rank computes the ranges of quantization from its share of the data"]

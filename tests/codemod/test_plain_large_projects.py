@@ -253,10 +253,10 @@ def test_what_several_programs_use_stays_where_ranks_need_little_of_it(
     after = {file.path.name: file.after for file in report.files if file.after is not None}
     assert set(after) == {"one.py", "two.py"} and all(b"engine.step()" in text for text in after.values())
     (left,) = [file for file in report.files if file.path.name == "saving.py"]
-    beginning = "left as other loops use it, where several ranks need a change: "
+    beginning = "unchanged, as other loops use it, although several ranks need a change: "
     assert [(finding.line, finding.message) for finding in left.findings] == [
         (7, f"{beginning}another rank may have made this folder by then"),
-        (8, f"{beginning}all ranks have the name that rank 0 makes of the time"),
+        (8, f"{beginning}all ranks use the name that rank 0 makes from the time"),
     ]
 
 

@@ -171,7 +171,7 @@ class Editor:
         for undo_one in undo:
             undo_one()
         for note in self._left:
-            message = f"left as other loops use it, where several ranks need a change: {note.message}"
+            message = f"unchanged, as other loops use it, although several ranks need a change: {note.message}"
             self._review(
                 replace(note, message=message, help="make this change here, or copy the file for this program")
             )

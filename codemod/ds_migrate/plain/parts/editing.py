@@ -185,9 +185,7 @@ class PartEditing:
                     part.notes.append((Severity.REVIEW, Note(Code.PLAIN_PRECISION, file, node, message, advice)))
             for node in file.nodes(cst.ClassDef):
                 if OWN_SCALER in code(node):
-                    message = (
-                        f"{node.name.value} of timm is a class of the program: the engine goes back and steps in it"
-                    )
+                    message = f"{node.name.value} of timm is a class of the program now, which calls the engine"
                     part.notes.append((Severity.CONVERTED, Note(Code.PLAIN_PRECISION, file, node, message)))
 
     def _rendered(self, files: Iterable[SourceFile]) -> tuple[dict[Path, bytes], list[Refusal]]:

@@ -20,7 +20,7 @@ _SCOPES = (cst.Yield, cst.Nonlocal, cst.Global)
 
 @dataclass(frozen=True)
 class ParameterReturn:
-    """A function, to be asked which of its parameters it returns."""
+    """A function that may return one of its parameters."""
 
     function: cst.FunctionDef
     file: SourceFile

@@ -37,8 +37,8 @@ def review_unwrapped(plan: ProgramPlan) -> ProgramPlan:
     refusals = [
         Refusal(
             Code.PLAIN_DISTRIBUTED, file, call,
-            "the class of this module asks for its rank, and DistributedDataParallel does not have it: each rank may "
-            "have other weights, of which an engine would make the same",
+            "the class of this module asks for its rank, and DistributedDataParallel does not wrap it: each rank may "
+            "have other weights, which an engine would make equal",
             "give each rank the whole module, as with one rank",
         )
         for file, call in shares

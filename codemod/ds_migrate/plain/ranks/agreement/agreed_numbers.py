@@ -59,7 +59,7 @@ class AgreedNumbers:
                             continue
                         if file.edits.once(arg.value, _MEAN):
                             self._average(arg.value, file, is_count=True)
-                            message = "all ranks do the mean number of rounds: what it is made of differs by rank"
+                            message = "all ranks run the mean number of rounds, as the number differs by rank"
                             self._converted(Code.PLAIN_AGREEMENT, file, loop, message)
 
     def agree_on_settings(self, site: Site, files: Iterable[SourceFile]) -> None:

@@ -36,7 +36,7 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
     for file in files:
         for call in file.nodes(cst.Call):
             if flow.is_call_of(call, file, _OBSERVED):
-                message = "each rank makes the ranges of quantization of its share of the data"
+                message = "each rank computes the ranges of quantization from its share of the data"
                 yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give match_torch() broadcast_buffers=True")
         for line, name in _kept_samples(file, values):
             message = f"each rank keeps its own {name}, of the samples of its share of the data"

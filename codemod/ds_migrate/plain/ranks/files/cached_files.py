@@ -63,7 +63,7 @@ def share_looks(
                     yield Note(Code.PLAIN_RANK_ZERO, file, call, _MESSAGE, _ADVICE)
                     continue
                 let_rank_0_decide(test, file, runtime)
-                converted(Code.PLAIN_AGREEMENT, file, call, "rank 0 looks for all ranks whether the file is there")
+                converted(Code.PLAIN_AGREEMENT, file, call, "rank 0 checks for all ranks whether the file exists")
 
 
 def _attempts(write: Write, readers: FileReaders) -> Iterator[Read]:

@@ -47,7 +47,7 @@ def share_names_not_taken(
                 name = runtime.name(other, "rank_0_text")
                 if other.edits.once(call, name):
                     wrap(other, call, name)
-                    converted(Code.PLAIN_AGREEMENT, other, call, "all ranks have the name that rank 0 finds")
+                    converted(Code.PLAIN_AGREEMENT, other, call, "all ranks use the name that rank 0 finds")
             if not calls:
                 message = "each rank looks for a name that is not taken, and rank 0 may have taken it by then"
                 advice = "have all ranks use the name that rank 0 finds: rank_0_text(name)"

@@ -50,7 +50,7 @@ def decide_where_folders_are(
                 continue
             if conditions.reach_all(branch, file):
                 let_rank_0_decide(branch.test, file, runtime)
-                converted(Code.PLAIN_RANK_ZERO, file, branch.test, "rank 0 looks for this folder, for all ranks")
+                converted(Code.PLAIN_RANK_ZERO, file, branch.test, "rank 0 checks whether this folder exists")
             else:
                 message = "each rank looks for this folder, and rank 0 may have made it by then"
                 advice = "have rank 0 look for all ranks, where all of them come: rank_0_decides(condition)"

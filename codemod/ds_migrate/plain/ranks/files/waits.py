@@ -54,7 +54,7 @@ def wait_for_saves(
             for other, branch in branches:
                 if id(branch) not in agreed:
                     let_rank_0_decide(branch.test, other, runtime)
-                    message = "rank 0 decides for all ranks: they wait for each other under this"
+                    message = "rank 0 decides for all ranks, which wait for each other below this condition"
                     converted(Code.PLAIN_AGREEMENT, other, branch.test, message)
                 agreed.add(id(branch))
             if id(place) not in waits and not readers.waits_before(place):

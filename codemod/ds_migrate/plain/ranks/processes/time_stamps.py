@@ -23,7 +23,7 @@ _FOLDER = "tempfile.TemporaryDirectory"
 def share_time_stamps(
     files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
 ) -> None:
-    """Give all ranks the text that rank 0 makes of the time, where it is assigned and all of them come by."""
+    """Give all ranks the text that rank 0 makes from the time, where it is assigned and all of them come by."""
     conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
     for file in files:
         for holder in file.nodes(cst.Assign, cst.AnnAssign, cst.Arg):
@@ -37,7 +37,7 @@ def share_time_stamps(
             for text in texts:
                 if not is_guarded(text, file):
                     wrap(file, text, runtime.name(file, "rank_0_text"))
-                    message = "all ranks have the name that rank 0 makes of the time"
+                    message = "all ranks use the name that rank 0 makes from the time"
                     converted(Code.PLAIN_AGREEMENT, file, text, message)
 
 

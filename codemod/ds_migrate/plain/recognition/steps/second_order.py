@@ -29,7 +29,7 @@ class GraphRequests:
         return self._is_off(value, file, False, _DEPTH)
 
     def is_of_second_order(self, value: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether an argument is on for an optimizer that says so of itself (``is_second_order``), else off."""
+        """Return whether an argument is on for optimizers with the attribute ``is_second_order``, and else off."""
         return self._is_off(value, file, True, _DEPTH)
 
     def _is_off(self, value: cst.BaseExpression, file: SourceFile, allows_mark: bool, depth: int) -> bool:

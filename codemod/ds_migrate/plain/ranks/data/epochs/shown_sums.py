@@ -1,4 +1,4 @@
-"""Sums over an epoch that a program shows as they are: of a rank's share of the data they are too small."""
+"""Sums over an epoch that a program shows undivided: over a rank's share of the data they are too small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses that are no means over samples: of the shares of ranks they are, on average, others than of all samples."""
+"""Losses that are not means over samples: their mean over the shares of ranks is not the loss of all samples."""
 
 from __future__ import annotations
 
