@@ -15,11 +15,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ds_verify.plain.evaluations import Evaluations
 from ds_verify.plain.reference import RankGroup
-from ds_verify.plain.saved_files import is_pickled_storage, name_of, values_in
+from ds_verify.plain.saved_files import SavedFiles
 from ds_verify.plain.step_options import StepOptions
 from ds_verify.plain.weights import ModuleRegistry, norm
 from ds_verify.record import Key, Record
@@ -62,9 +60,7 @@ class Observer:
         end: called when what is observed is over; it ends the process. An exception could be caught by the script, or
             end only one of its threads.
         record: what was observed. engines: DeepSpeed's, in the order of creation.
-        saved: the step after which the script has written a checkpoint last. files: how often each was written.
-        paths: of these files, on this rank.
-        has_engine_checkpoint: whether an engine wrote one, in a form that the other side has not.
+        saved: the checkpoints that the script writes.
     """
 
     group: RankGroup
@@ -79,10 +75,6 @@ class Observer:
     engines: list[Any] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     done: int = 0
-    saved: int = 0
-    files: dict[tuple[str, int], int] = field(default_factory=dict)
-    paths: set[str] = field(default_factory=set)
-    has_engine_checkpoint: bool = False
     _step: _Step = field(default_factory=_Step)
     _depth: int = 0
     _in_engine: int = 0
@@ -94,6 +86,7 @@ class Observer:
     def __post_init__(self) -> None:
         self.done = self.first
         self.evaluations = Evaluations(self.modules)
+        self.saved = SavedFiles(self.record, self.group.rank, lambda: self.place)
         self._options = StepOptions()
 
     @contextlib.contextmanager
@@ -107,7 +100,7 @@ class Observer:
             stack.callback(register_optimizer_step_pre_hook(self._optimizer_steps).remove)
             stack.enter_context(mock.patch.object(torch.autograd, "backward", self._watched_backward()))
             stack.enter_context(mock.patch.object(torch.amp.GradScaler, "scale", self._watched_scale()))
-            stack.enter_context(mock.patch.object(torch, "save", self._watched_save(torch.save)))
+            stack.enter_context(self.saved.watched())
             stack.enter_context(self._options.watched())
             stack.enter_context(self.evaluations.watched())
             if has_engines:
@@ -117,7 +110,7 @@ class Observer:
                     ("__init__", self._watched_engine),
                     ("backward", self._watched_engine_backward),
                     ("step", self._watched_engine_step),
-                    ("save_checkpoint", self._watched_engine_save),
+                    ("save_checkpoint", self.saved.watched_engine_save),
                 ):
                     replaced = watched(getattr(DeepSpeedEngine, name))
                     stack.enter_context(mock.patch.object(DeepSpeedEngine, name, replaced))
@@ -197,41 +190,10 @@ class Observer:
 
         return scaled
 
-    def _watched_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(save)
-        def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            result = save(obj, f, *args, **kwargs)
-            if is_pickled_storage(obj):
-                return result
-            self.saved = self.place
-            if isinstance(f, str | os.PathLike) and Path(f).is_file():
-                self.paths.add(str(Path(f).resolve()))
-            if self.group.rank == 0:
-                self._add_saved(name_of(f), obj)
-            return result
-
-        return saved
-
-    def _watched_engine_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(save)
-        def saved(*args: Any, **kwargs: Any) -> Any:
-            self.has_engine_checkpoint = True
-            result = save(*args, **kwargs)
-            self.saved = self.place
-            return result
-
-        return saved
-
     @property
     def place(self) -> int:
         """The step that has been trained last, also where the next one has not shown its end."""
         return self.done + (self._step.optimizers > 0)
-
-    def _add_saved(self, file: str, obj: Any) -> None:
-        count = self.files[file, self.place] = self.files.get((file, self.place), 0) + 1
-        name = file if count == 1 else f"{file} ({count})"
-        for path, value in values_in(obj):
-            self.record.add(Key("saved", self.place, f"{name}: {path}"), value)
 
     def _add_evaluations(self) -> None:
         if self.group.rank == 0:
@@ -300,7 +262,7 @@ class Observer:
 
     def _is_over(self) -> bool:
         """Return whether so many steps are done, or a checkpoint is written from which another run resumes."""
-        return self.done >= self.steps or bool(self.saves_from and self.group.any(self.saved >= self.saves_from))
+        return self.done >= self.steps or bool(self.saves_from and self.group.any(self.saved.last >= self.saves_from))
 
     def _end_step(self) -> bool:
         """End the step under way if an optimizer has stepped; return whether it has."""

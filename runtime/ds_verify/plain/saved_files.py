@@ -6,18 +6,85 @@ date are the same on both sides. Of values that are neither numbers nor tensors,
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
+from ds_verify.record import Key, Record
+
 _DEPTH = 20
 _ADDED = frozenset({"local_rank"})
 """The argument of launchers that a conversion adds to a script, and which is saved with ``vars(args)``."""
+
+
+@dataclass
+class SavedFiles:
+    """The checkpoints that a script writes while it is watched.
+
+    Attributes:
+        record: of the values in them, on rank 0.
+        rank: of this process.
+        place: returns the step that has been trained last.
+        last: the step after which one was written last.
+        counts: how often each file was written, at each step.
+        paths: of the files, on this rank.
+        has_engine_checkpoint: whether an engine wrote one, in a form that the other side does not have.
+    """
+
+    record: Record
+    rank: int
+    place: Callable[[], int]
+    last: int = 0
+    counts: dict[tuple[str, int], int] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
+    has_engine_checkpoint: bool = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Record what ``torch.save`` writes in the block."""
+        save = torch.save
+
+        @functools.wraps(save)
+        def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            save(obj, f, *args, **kwargs)
+            if is_pickled_storage(obj):
+                return
+            self.last = self.place()
+            if isinstance(f, str | os.PathLike) and Path(f).is_file():
+                self.paths.add(str(Path(f).resolve()))
+            if self.rank == 0:
+                self._add(name_of(f), obj)
+
+        with mock.patch.object(torch, "save", saved):
+            yield
+
+    def watched_engine_save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``save_checkpoint()`` of an engine, which is noted here."""
+
+        @functools.wraps(save)
+        def saved(*args: Any, **kwargs: Any) -> Any:
+            self.has_engine_checkpoint = True
+            result = save(*args, **kwargs)
+            self.last = self.place()
+            return result
+
+        return saved
+
+    def _add(self, file: str, obj: Any) -> None:
+        step = self.place()
+        count = self.counts[file, step] = self.counts.get((file, step), 0) + 1
+        name = file if count == 1 else f"{file} ({count})"
+        for path, value in values_in(obj):
+            self.record.add(Key("saved", step, f"{name}: {path}"), value)
 
 
 def name_of(file: object) -> str:

@@ -270,7 +270,7 @@ def _figures(run: _Run) -> dict[str, Any]:
     gpu = torch.cuda.is_available()
     return {
         "steps": observer.done,
-        "saved": observer.saved,
+        "saved": observer.saved.last,
         "seconds_a_batch": times[len(times) // 2] if times else None,
         "samples": None,
         "peak_bytes": torch.cuda.max_memory_allocated()
@@ -293,10 +293,10 @@ def _figures(run: _Run) -> dict[str, Any]:
         "is_distributed": run.ranks.is_used,
         "has_ended": run.has_ended,
         "evaluations": observer.evaluations.count,
-        "files": len(observer.files),
-        "paths": sorted(observer.paths),
+        "files": len(observer.saved.counts),
+        "paths": sorted(observer.saved.paths),
         "printed": run.printed,
-        "has_engine_checkpoint": observer.has_engine_checkpoint,
+        "has_engine_checkpoint": observer.saved.has_engine_checkpoint,
     }
 
 
