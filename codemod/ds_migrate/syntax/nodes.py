@@ -121,6 +121,12 @@ def without_index(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
+def single_index(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """Return ``i`` of ``a[i]``; None for slices, several indices and other nodes."""
+    part = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+    return part.value if isinstance(part, cst.Index) else None
+
+
 def indices_of(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """Yield what says which part of something is meant: ``i`` and ``n`` of ``a.b[i].c[:n]``."""
     while isinstance(node, (cst.Subscript, cst.Attribute)):

@@ -30,7 +30,7 @@ from ds_migrate.plain.dataflow.torch_names import (
 )
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, deeper, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import argument
+from ds_migrate.syntax.nodes import argument, single_index
 from ds_migrate.syntax.source import SourceFile
 
 _INSTANTIATE = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})  # what their first argument names
@@ -91,10 +91,8 @@ class Expressions:
         if type(node) in (cst.Dict, cst.DictComp):
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})
         if type(node) is cst.Subscript:
-            index = node.slice[0].slice if len(node.slice) == 1 else None
-            if not isinstance(index, cst.Index):
-                return NOTHING
-            return self.items.at(self.values(node.value, file), index.value)
+            index = single_index(node)
+            return NOTHING if index is None else self.items.at(self.values(node.value, file), index)
         if type(node) is cst.IfExp:
             return self.values(node.body, file) | self.values(node.orelse, file)
         if type(node) is cst.BooleanOperation:

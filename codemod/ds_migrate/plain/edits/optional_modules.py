@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.syntax.branches import tests_around
-from ds_migrate.syntax.nodes import code, dotted, targets
+from ds_migrate.syntax.nodes import code, dotted, single_index, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -24,10 +24,9 @@ def _test_of(node: cst.BaseExpression) -> str | None:
     """Return a test whether an attribute or an item with a literal key is there; None for other expressions."""
     if isinstance(node, cst.Attribute) and dotted(node) is not None:
         return f'hasattr({code(node.value)}, "{node.attr.value}")'
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and dotted(node.value) is not None:
-        index = node.slice[0].slice
-        if isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString):
-            return f"{code(index.value)} in {code(node.value)}"
+    index = single_index(node)
+    if isinstance(node, cst.Subscript) and isinstance(index, cst.SimpleString) and dotted(node.value) is not None:
+        return f"{code(index)} in {code(node.value)}"
     return None
 
 

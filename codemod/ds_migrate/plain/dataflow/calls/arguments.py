@@ -73,8 +73,9 @@ class Arguments:
         for callee in callees - of_kind(callees, Kind.PART):
             yield from self._run_by(callee, call.args)
             chosen = self._expressions.chosen_by(callee, call, file)
-            for choice in chosen[0] if chosen is not None else ():
-                yield from self._run_by(choice, chosen[1].args if chosen is not None else ())
+            choices, given = chosen if chosen is not None else (NOTHING, call)
+            for choice in choices:
+                yield from self._run_by(choice, given.args)
 
     def _run_by(self, callee: Value, args: Sequence[cst.Arg]) -> Iterator[tuple[int, Sequence[cst.Arg], int]]:
         if callee.kind is Kind.FUNCTION:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, single_index
 
 _MAKERS = frozenset({"dict", "OrderedDict", "collections.OrderedDict"})
 
@@ -47,8 +47,7 @@ def named_items(node: cst.CSTNode | None) -> dict[str, cst.BaseExpression] | Non
 
 def literal_index(node: cst.Subscript) -> str | int | None:
     """Return the index of an item, where it is a literal."""
-    index = node.slice[0].slice if len(node.slice) == 1 else None
-    value = index.value if isinstance(index, cst.Index) else None
+    value = single_index(node)
     return _literal(value) if isinstance(value, (cst.SimpleString, cst.Integer)) else None
 
 

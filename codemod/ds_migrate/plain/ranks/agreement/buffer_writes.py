@@ -14,7 +14,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import targets
+from ds_migrate.syntax.nodes import single_index, targets
 from ds_migrate.syntax.source import SourceFile
 
 _OBSERVED = tuple(
@@ -92,8 +92,7 @@ def _writes(file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, list[cst.BaseE
 
 def _is_numbered(node: cst.CSTNode) -> TypeGuard[cst.Subscript]:
     """Return whether an expression is an item whose index is a number: ``params[2]``."""
-    index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
-    return isinstance(index, cst.Index) and isinstance(index.value, cst.Integer)
+    return isinstance(single_index(node), cst.Integer)
 
 
 def _kept_samples(file: SourceFile, values: RankValues) -> Iterator[tuple[cst.Assign, str]]:

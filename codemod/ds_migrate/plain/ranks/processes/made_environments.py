@@ -10,6 +10,7 @@ from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.syntax.nodes import single_index
 from ds_migrate.syntax.source import SourceFile
 
 _LIBRARIES = ("gym", "gymnasium")
@@ -142,9 +143,9 @@ def _items(container: cst.BaseExpression, item: cst.Subscript) -> list[cst.BaseE
     if not isinstance(container, cst.Dict):
         return list(_parts(container)) if isinstance(container, (cst.List, cst.Tuple, cst.ListComp)) else []
     elements = [element for element in container.elements if isinstance(element, cst.DictElement)]
-    index = item.slice[0].slice
-    if isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString):
-        key = index.value.evaluated_value
+    index = single_index(item)
+    if isinstance(index, cst.SimpleString):
+        key = index.evaluated_value
         texts = [e for e in elements if isinstance(e.key, cst.SimpleString) and e.key.evaluated_value == key]
         elements = texts or elements
     return [element.value for element in elements]

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.facts import Step
-from ds_migrate.syntax.nodes import code, dotted, walk
+from ds_migrate.syntax.nodes import code, dotted, single_index, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -71,10 +71,8 @@ def other_phases(step: Step, file: SourceFile, over: cst.BaseExpression, flow: F
     variable, phase, _, _ = found
     held, trains = set[Value](), set[Value]()
     for part in (node for node in walk(over) if isinstance(node, cst.Subscript)):
-        index = part.slice[0].slice
-        if not isinstance(index, cst.Index) or dotted(index.value) != variable:
-            continue
-        for mapping in of_kind(flow.values(part.value, file), Kind.MAPPING):
+        is_of_phase = dotted(single_index(part)) == variable
+        for mapping in of_kind(flow.values(part.value, file), Kind.MAPPING) if is_of_phase else ():
             for key, values in flow.literal_items(mapping):
                 (trains if key == f'["{phase}"]' else held).update(values)
     return frozenset(held - trains) if trains else NOTHING
@@ -94,8 +92,7 @@ def _left_out(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow
 def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile) -> TrainingPhase | None:
     """Return the loader of a phase where a loop makes one for each: ``loaders[name] = DataLoader(...)``."""
     loop = next((outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)), None)
-    index = item.slice[0].slice if len(item.slice) == 1 else None
-    name = dotted(index.value) if isinstance(index, cst.Index) else None
+    name = dotted(single_index(item))
     if loop is None or name is None or dotted(loop.target) != name:
         return None
     return TrainingPhase(file.statement(maker), code(item), f'{name} == "{phase}"')

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import code, dotted, targets
+from ds_migrate.syntax.nodes import code, dotted, single_index, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -54,21 +54,19 @@ def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None
 
 def item_at(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
     """Return the item that ``container["key"]`` or ``container[0]`` means; None where that is not known."""
-    if not isinstance(node, cst.Subscript) or len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+    index = single_index(node)
+    if not isinstance(node, cst.Subscript) or not isinstance(index, (cst.SimpleString, cst.Integer)):
         return None
-    index, container = node.slice[0].slice.value, node.value
+    container = node.value
     held = of_kind(flow.values(container, file), Kind.MAPPING, Kind.SEQUENCE)
-    is_named = isinstance(container, (cst.Name, cst.Attribute)) and dotted(container) is not None
-    if len(held) != 1 or not is_named or not isinstance(index, (cst.SimpleString, cst.Integer)):
+    if len(held) != 1 or not isinstance(container, (cst.Name, cst.Attribute)) or dotted(container) is None:
         return None
-    assert isinstance(container, (cst.Name, cst.Attribute))
     return Item(container, expression_text(node), (next(iter(held)).key, item_name(index.evaluated_value)))
 
 
 def _item_by_name(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None:
     """Return the item that ``container[name]`` sets; None for anything else."""
-    index = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
-    if not isinstance(node, cst.Subscript) or not isinstance(index, cst.Index) or dotted(index.value) is None:
+    if not isinstance(node, cst.Subscript) or dotted(single_index(node)) is None:
         return None
     held = of_kind(flow.values(node.value, file), Kind.MAPPING)
     if len(held) != 1 or not isinstance(node.value, (cst.Name, cst.Attribute)) or dotted(node.value) is None:

@@ -11,7 +11,18 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import argument, called_name, code, dotted, elements, last_name, number, operands, walk
+from ds_migrate.syntax.nodes import (
+    argument,
+    called_name,
+    code,
+    dotted,
+    elements,
+    last_name,
+    number,
+    operands,
+    single_index,
+    walk,
+)
 from ds_migrate.syntax.source import SourceFile
 
 MEANS = frozenset({"mean", "nanmean"})
@@ -162,11 +173,10 @@ class BatchTotals:
     def _is_of_sample(self, operand: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether something is of one sample, as an index or a loop over those of a batch gives it."""
         for node in walk(operand):
-            if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-                index = node.slice[0].slice
-                if isinstance(index, cst.Index) and self._is_number(index.value, file):
-                    return True
-            elif isinstance(node, cst.Name):
+            index = single_index(node)
+            if index is not None and self._is_number(index, file):
+                return True
+            if isinstance(node, cst.Name):
                 loops = [loop for loop in file.ancestors(node) if isinstance(loop, (cst.For, cst.CompFor))]
                 around = [loop for loop in loops if node.value in names_in(loop.target)]
                 if any(not self._is_of_batches(loop.iter, file) for loop in around):

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, number, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, number, single_index, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 # With the position of dim= behind the tensor.
@@ -94,8 +94,7 @@ class _Finder:
         if isinstance(node, cst.Attribute):
             return self._is_flat(node.value, file, depth)
         if isinstance(node, cst.Subscript):
-            first = node.slice[0].slice
-            return len(node.slice) == 1 and isinstance(first, cst.Index) and self._is_flat(node.value, file, depth)
+            return single_index(node) is not None and self._is_flat(node.value, file, depth)
         if isinstance(node, cst.BinaryOperation):
             return any(self._is_flat(side, file, depth) for side in (node.left, node.right))
         return isinstance(node, cst.UnaryOperation) and self._is_flat(node.expression, file, depth)

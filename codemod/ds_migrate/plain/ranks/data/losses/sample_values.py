@@ -11,7 +11,7 @@ from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values, walk
+from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values, single_index, walk
 from ds_migrate.syntax.source import SourceFile
 
 # Calls that give one number: of a batch, unless what they are given is of one sample.
@@ -129,9 +129,7 @@ class SampleValues:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             return self._is_of_sample(node.func.value, file)
         if isinstance(node, cst.Subscript):
-            index = node.slice[0].slice
-            is_key = isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString)
-            return not is_key and self.holds(node.value, file)
+            return not isinstance(single_index(node), cst.SimpleString) and self.holds(node.value, file)
         return isinstance(node, cst.Name) and any(
             not loaders_of(loop.iter, file, self._flow) and self.holds(loop.iter, file) for loop in loops_of(node, file)
         )
