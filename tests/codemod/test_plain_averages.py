@@ -548,6 +548,7 @@ LOSSES = {
     "kept = pack_padded_sequence(out, mask, batch_first=True)\n    loss = F.mse_loss(kept.data, y)": COUNTED,
     "kept, _ = pack_padded_sequence(out, mask)\n    loss = F.mse_loss(kept, y)": COUNTED,
     "kept = (y > 0).nonzero()\n    loss = (out - y).pow(2).sum() / max(kept.numel(), 1)": ALL,
+    "found = ((y > 0).nonzero(), y)\n    rows, _ = found\n    loss = (out - y).pow(2).sum() / len(rows)": ALL,
     "n = 0\n    for row in y:\n        found, _ = torch.where(row > 0)\n        n += len(found)\n"
     "    loss = F.mse_loss(out, y, reduction='none').sum() / n": ALL,
     "loss = F.mse_loss(out, y, reduction='none').sum() / y.numel()": "",

@@ -669,6 +669,16 @@ Trainer(Net()).fit(DataLoader(data, batch_size=4, shuffle=True), DataLoader(data
         ("self.run(train_loader)", "self.run(val_loader, validate=True)"),
         ("self.run(train_loader, False)", "self.evaluate(val_loader)"),
         ("self.epoch(train_loader, True)", "self.epoch(val_loader, False)"),
+        ("for name, loader in [('train', train_loader), ('val', val_loader)]:", "    self.run(loader, name == 'val')"),
+        ("for loader, flag in ((train_loader, False), (val_loader, True)):", "    self.run(loader, validate=flag)"),
+        (
+            "loaders = {'train': train_loader, 'val': val_loader}\n            for name in ['train', 'val']:",
+            "    loader = loaders[name]\n                self.run(loader, name != 'train')",
+        ),
+        (
+            "for name, loader in {'train': train_loader, 'val': val_loader}.items():",
+            "    validate = name == 'val'\n                self.run(loader, validate)",
+        ),
     ],
 )
 def test_a_loader_that_a_method_passes_on_for_evaluation_alone_is_not_divided(
@@ -696,3 +706,25 @@ def test_what_a_share_gives_that_a_loop_writes_is_for_review(use: str, is_review
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     message = "this writes what a rank's share gives: the loader trains too, and shard() divides it"
     assert found == [message] * is_reviewed
+
+
+@pytest.mark.parametrize(
+    ("over", "trains"),
+    [
+        ("name, loader in (('train', first), ('val', second))", "name == 'train'"),
+        ("is_train, loader in [(True, first), (False, second)]", "is_train"),
+        ("name, loader in {'train': first, 'val': second}.items()", "name == 'train' and x is not None"),
+        ("name, loader in PHASES", "name != 'val'"),
+    ],
+)
+def test_of_loaders_in_written_pairs_the_one_is_divided_that_trains(over: str, trains: str, tmp_path: Path) -> None:
+    text = (
+        "first, second = DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=8)\n"
+        "PHASES = [('train', first), ('val', second)]\n"
+        "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"for {over}:\n    for x, y in loader:\n        loss = F.mse_loss(model(x), y)\n"
+        f"        if {trains}:\n            optimizer.zero_grad()\n            loss.backward()\n"
+        "            optimizer.step()\n"
+    )
+    after = convert(tmp_path, HEADER + text)
+    assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4, shuffle=True))" in after

@@ -318,6 +318,63 @@ def test_ranks_wait_before_they_list_what_rank_0_writes(listing: str, waits: boo
     assert ("wait_for_all_ranks()\nimages = " in after) is waits
 
 
+FILLED = """\
+import glob
+import os
+import shutil
+from pathlib import Path
+from torchvision.datasets import ImageFolder
+
+
+def split(source, target):
+    target = Path(target)
+    for name in sorted(os.listdir(source)):
+        for part in ("train", "val"):
+            WRITE
+
+
+split("raw", "prepared")
+files = LIST
+"""
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "shutil.copy2(os.path.join(source, name), target / part / name)",
+        "shutil.move(f'{source}/{name}', os.path.join(target, part))",
+        "torch.save(name, target / part / name)",
+    ],
+)
+@pytest.mark.parametrize(
+    ("listing", "waits"),
+    [
+        ("ImageFolder(os.path.join('prepared', 'train'))", True),
+        ("list(Path('prepared/train').iterdir())", True),
+        ("glob.glob('prepared/train/*.png')", True),
+        ("os.listdir('raw')", False),
+    ],
+)
+def test_ranks_wait_before_they_list_a_folder_that_rank_0_fills(
+    write: str, listing: str, waits: bool, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, HEADER + FILLED.replace("WRITE", write).replace("LIST", listing) + LOOP)
+    assert ("wait_for_all_ranks()\nfiles = " in after) is waits
+    assert after.count("wait_for_all_ranks()") == waits
+
+
+def test_rank_0_alone_renames_what_it_has_saved(tmp_path: Path) -> None:
+    """Each rank called replace(), and the second one found no file."""
+    function = (
+        "def save(state, path):\n    part = path.with_suffix('.tmp')\n    torch.save(state, part)\n"
+        "    part.replace(path)\n\n\n"
+    )
+    after = convert(
+        tmp_path, f"from pathlib import Path\n{HEADER}{function}{LOOP}save(model.state_dict(), Path('a.pt'))\n"
+    )
+    assert "    if not is_main_rank():\n        return\n    part = path.with_suffix" in after
+
+
 def test_a_folder_that_ranks_list_too_early_is_for_review(tmp_path: Path) -> None:
     method = (
         "class Data:\n    def __init__(self, out):\n        cv2.imwrite(out + 'a.png', 0)\n"

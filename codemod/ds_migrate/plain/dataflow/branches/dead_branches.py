@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.written_rounds import CONSTANTS, Bindings, constant_of
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
@@ -14,7 +16,6 @@ from ds_migrate.syntax.source import SourceFile
 
 _TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
 _STARTS_OTHERS = re.compile(rb"distributed|multiprocessing|subprocess|torchrun|Popen|spawn")
-_CONSTANTS = ("True", "False", "None")
 
 
 def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
@@ -70,18 +71,27 @@ def runs_in_tests(
 
 
 def leaves_out(
-    call: cst.Call, caller: SourceFile, function: cst.FunctionDef, node: cst.CSTNode, file: SourceFile, flow: Flow
+    call: cst.Call,
+    caller: SourceFile,
+    function: cst.FunctionDef,
+    node: cst.CSTNode,
+    file: SourceFile,
+    flow: Flow,
+    bindings: Bindings = MappingProxyType({}),
 ) -> bool:
     """Return whether literal arguments of a call, as ``train=False``, keep a node in the function from running.
 
     So do those of the call that made the function, which is defined in another one: ``get_step_fn(train=False)``.
+
+    Args:
+        bindings: what names are in one round of a loop around the call.
     """
     inner = node
     for outer in file.ancestors(node):
         if outer is function:
             return False
         if isinstance(outer, cst.If) and inner is not outer.test:
-            holds = _holds_in(outer.test, call, caller, function, file, flow)
+            holds = _holds_in(outer.test, call, caller, function, file, flow, bindings)
             if holds is not None and holds is (inner is not outer.body):
                 return True
         inner = outer
@@ -95,16 +105,17 @@ def _holds_in(
     function: cst.FunctionDef,
     file: SourceFile,
     flow: Flow,
+    bindings: Bindings,
 ) -> bool | None:
     """Return whether a condition on parameters holds in a call; None where that is unknown."""
     if isinstance(test, cst.BooleanOperation):
-        sides = [_holds_in(side, call, caller, function, file, flow) for side in (test.left, test.right)]
+        sides = [_holds_in(side, call, caller, function, file, flow, bindings) for side in (test.left, test.right)]
         deciding = isinstance(test.operator, cst.Or)
         return deciding if deciding in sides else None if None in sides else not deciding
     if isinstance(test, cst.Name) and (named := _named_test(test, function, file)) is not None:
-        return _holds_in(named, call, caller, function, file, flow)
+        return _holds_in(named, call, caller, function, file, flow, bindings)
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        inner = _holds_in(test.expression, call, caller, function, file, flow)
+        inner = _holds_in(test.expression, call, caller, function, file, flow, bindings)
         return None if inner is None else not inner
     wanted, is_equal = "True", True
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
@@ -112,20 +123,21 @@ def _holds_in(
         if not isinstance(target.operator, (cst.Equal, cst.Is, cst.IsNot, cst.NotEqual)):
             return None
         is_equal = isinstance(target.operator, (cst.Equal, cst.Is))
-        test, wanted = test.left, _constant(target.comparator)
+        test, wanted = test.left, constant_of(target.comparator, {}, file, flow)
     scope = flow.scopes(file).owner(test.value, test) if isinstance(test, cst.Name) else function
     if scope is not function and isinstance(scope, cst.FunctionDef):
         made = _maker_of(call.func, scope, caller, flow)
         if made is None:
             return None
-        call, function = made, scope
+        call, function, bindings = made, scope, {}
     parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
     if parameter is None or file.values_of({parameter.name.value}, function):
         return None
     arg = flow.given(call, function, parameter.name.value, caller)
     value = parameter.default if arg is None else arg.value
-    held = _constant(value) if value is not None and not (arg is not None and arg.star) else ""
-    if not held or not wanted or (wanted == "True" and held not in _CONSTANTS):
+    is_known = value is not None and not (arg is not None and arg.star)
+    held = constant_of(value, bindings, caller, flow) if value is not None and is_known else ""
+    if not held or not wanted or (wanted == "True" and held not in CONSTANTS):
         return None
     return (held == wanted) is is_equal
 
@@ -152,14 +164,6 @@ def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
     made = assigned[0] if len(assigned) == 1 else None
     is_made = isinstance(made, cst.Call) and any(v.key == id(function) for v in flow.values(made.func, file))
     return made if isinstance(made, cst.Call) and is_made else None
-
-
-def _constant(node: cst.BaseExpression) -> str:
-    """Return the spelling of one of Python's constants, or of a string; "" for what is none of them."""
-    if isinstance(node, cst.SimpleString):
-        return repr(node.evaluated_value)
-    name = dotted(node) or ""
-    return name if name in _CONSTANTS else ""
 
 
 def _wanted(test: cst.BaseExpression) -> cst.Name | None:

@@ -1,4 +1,4 @@
-"""The names of files that a program writes and reads, as far as its text shows them."""
+"""The names of files and folders that a program writes and reads, as far as its text shows them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _BLANK = re.compile(r"%[-+#0-9.]*[a-zA-Z]|\{[^}]*\}")  # where a format puts a value
+_UNKNOWN = re.compile(r"[<{*]")  # in a name that is not written out
+BLANK = "{}"
+_NO_NAMES = frozenset({"", ".", ".."})
+_JOINS = frozenset({"join", "joinpath", "Path", "abspath", "expanduser", "str", "realpath", "PurePath"})
 _DEEPEST = 6
 _Value = tuple[cst.BaseExpression, SourceFile]
 
@@ -24,6 +28,7 @@ class FileNames:
         self._flow = flow
         self._callers = callers
         self._known: dict[tuple[int, int], tuple[cst.CSTNode, frozenset[str]]] = {}  # with the nodes, to keep their ids
+        self._folders: dict[tuple[int, int], tuple[cst.CSTNode, frozenset[str]]] = {}
 
     def of(self, path: cst.BaseExpression, file: SourceFile, depth: int = 0) -> frozenset[str]:
         """Return the names that a path may end with; the text of what cannot be followed stands for itself."""
@@ -31,6 +36,45 @@ class FileNames:
         if question not in self._known:
             self._known[question] = path, self._find(path, file, depth)
         return self._known[question][1]
+
+    def parts(self, path: cst.BaseExpression, file: SourceFile, depth: int = 0) -> frozenset[str]:
+        """Return the names of a path and of the folders that it is in; BLANK for those that are not written out."""
+        names = {BLANK if _UNKNOWN.search(name) else name for name in self.of(path, file, depth)}
+        return self.folders(path, file, depth) | (names - _NO_NAMES)
+
+    def folders(self, path: cst.BaseExpression, file: SourceFile, depth: int = 0) -> frozenset[str]:
+        """Return the names of the folders that a path is in; BLANK for those that are not written out."""
+        question = id(path), depth
+        if question not in self._folders:
+            self._folders[question] = path, frozenset()  # where it is made of itself
+            self._folders[question] = path, self._find_folders(path, file, depth)
+        return self._folders[question][1]
+
+    def _find_folders(self, path: cst.BaseExpression, file: SourceFile, depth: int) -> frozenset[str]:
+        outer: list[cst.BaseExpression] = []  # folders as a whole
+        inner: list[_Value] = []  # paths, of which the last part is no folder
+        names = set[str]()
+        if isinstance(path, (cst.SimpleString, cst.ConcatenatedString)):
+            value = path.evaluated_value
+            names.update(_folders_in(value) if isinstance(value, str) else ())
+        elif isinstance(path, cst.FormattedString):
+            text = "".join(p.value if isinstance(p, cst.FormattedStringText) else "{}" for p in path.parts)
+            names.update(_folders_in(text))
+            outer = [p.expression for p in path.parts[:-1] if isinstance(p, cst.FormattedStringExpression)]
+        elif isinstance(path, cst.BinaryOperation) and isinstance(path.operator, (cst.Divide, cst.Add)):
+            outer, inner = [path.left], [(path.right, file)]
+        elif isinstance(path, cst.Call) and called_name(path) in _JOINS and path.args:
+            owner = (
+                [path.func.value] if called_name(path) == "joinpath" and isinstance(path.func, cst.Attribute) else []
+            )
+            *before, last = (arg.value for arg in path.args)
+            outer, inner = [*owner, *before], [(last, file)]
+        elif isinstance(path, (cst.Name, cst.Attribute)):
+            inner = self._values(path, file)
+        if depth < _DEEPEST:
+            names.update(name for part in outer for name in self.parts(part, file, depth + 1))
+            names.update(name for part, home in inner for name in self.folders(part, home, depth + 1))
+        return frozenset(names - _NO_NAMES)
 
     def _find(self, path: cst.BaseExpression, file: SourceFile, depth: int) -> frozenset[str]:
         unknown = frozenset({f"<{expression_text(path)}>"})
@@ -61,7 +105,7 @@ class FileNames:
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> frozenset[str]:
         name = called_name(call)
-        if name in ("join", "joinpath", "Path", "abspath", "expanduser", "str", "realpath", "PurePath") and call.args:
+        if name in _JOINS and call.args:
             return self.of(call.args[-1].value, file, depth + 1)
         if name == "format" and isinstance(call.func, cst.Attribute):
             return self.of(call.func.value, file, depth + 1)
@@ -106,3 +150,23 @@ def _assigned_attributes(flow: Flow) -> dict[str, list[_Value]]:
 def _last(path: str) -> str:
     """Return the last part of a path; what is formatted into it is a blank."""
     return _BLANK.sub("{}", path).rstrip("/").rpartition("/")[2]
+
+
+def root_of(path: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the first folder of a path that is joined: ``root`` of ``os.path.join(root, name)``."""
+    while True:
+        if isinstance(path, cst.BinaryOperation):
+            path = path.left
+        elif isinstance(path, cst.FormattedString) and isinstance(path.parts[0], cst.FormattedStringExpression):
+            path = path.parts[0].expression
+        elif isinstance(path, cst.Call) and called_name(path) == "joinpath" and isinstance(path.func, cst.Attribute):
+            path = path.func.value
+        elif isinstance(path, cst.Call) and called_name(path) in _JOINS and path.args:
+            path = path.args[0].value
+        else:
+            return path
+
+
+def _folders_in(path: str) -> set[str]:
+    """Return the names of the folders in the text of a path."""
+    return {BLANK if _UNKNOWN.search(part) else part for part in path.split("/")[:-1]}

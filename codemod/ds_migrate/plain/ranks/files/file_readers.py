@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.callers import are_exclusive
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.file_names import FileNames
+from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
@@ -18,7 +19,7 @@ from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, dotted, dotted_names
+from ds_migrate.syntax.nodes import called_name, dotted, dotted_names, last_name
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -30,11 +31,22 @@ _READS = (
     "sentence_transformers.models.Transformer",
 )  # fmt: skip
 _READING_METHODS = frozenset({"read_text", "read_bytes"})
+_LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder")
+# Functions that copy or move to their second argument.
+_COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
 _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
 Read = tuple[SourceFile, cst.Call]
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
+
+
+class Listed(NamedTuple):
+    """The names of a folder that a call lists, those of the folders around it, and the ending of the files."""
+
+    names: frozenset[str]
+    around: frozenset[str]
+    ending: str
 
 
 class FileReaders:
@@ -52,9 +64,9 @@ class FileReaders:
             if (path := self._path_read(call, file)) is not None and not is_guarded(call, file)
         ]  # fmt: skip
         self._lists = [
-            (file, call)
+            (file, call, self._listed(call, file))
             for file in files for call in file.nodes(cst.Call)
-            if called_name(call) in LISTS and not is_guarded(call, file)
+            if self._is_list(call, file) and not is_guarded(call, file)
         ]  # fmt: skip
         self._waits: dict[int, SourceFile] = {}
 
@@ -68,14 +80,41 @@ class FileReaders:
         ]
 
     def lists_of(self, write: Write) -> list[Read]:
-        """Return the calls of the same file that may list a folder with what another call has written, behind it."""
-        home, path = write[0], write[2]
+        """Return the calls that may list a folder with what another call has written, behind it."""
+        home, _, path = write
         names, parts = self._names_written(write), dotted_names(path) - _OF_ANY_PATH
         return [
             (file, found)
-            for file, found in self._lists
-            if file is home and self._lists_some(found, names, parts) and self._may_follow((file, found), write[:2])
+            for file, found, listed in self._lists
+            if (self._is_filled(listed, write) or (file is home and self._lists_some(found, names, parts)))
+            and self._may_follow((file, found), write[:2])
         ]
+
+    def _is_list(self, call: cst.Call, file: SourceFile) -> bool:
+        return called_name(call) in LISTS or self._facts.flow.is_call_of(call, file, _LISTING_DATASETS)
+
+    def _listed(self, call: cst.Call, file: SourceFile) -> Listed:
+        """Return the folder that a call lists, the folders around it, and the ending of the files that it looks for."""
+        owner = (
+            call.func.value if isinstance(call.func, cst.Attribute) and not self._is_of_library(call, file) else None
+        )
+        folder = owner if owner is not None else path_of(call)
+        if folder is None:
+            return Listed(frozenset(), frozenset(), "")
+        names = frozenset(name for name in self._names.of(folder, file) if not name.startswith("<"))
+        ending = next(iter(_PATTERN.findall(expression_text(call))), "")
+        around = self._names.folders(folder, file) - {BLANK}
+        return Listed(around if any("*" in name for name in names) else names - {BLANK}, around, ending)
+
+    def _is_filled(self, listed: Listed, write: Write) -> bool:
+        """Return whether a call may write to a folder that another one lists, by the names of folders."""
+        home, call, path = write
+        is_copy = last_name(call.func) in _COPIES  # its target may be a folder
+        filled = self._names.parts(path, home) if is_copy else self._names.folders(path, home)
+        names = self._names.of(path, home)
+        if listed.ending and not any(name.endswith((listed.ending, BLANK, ">")) for name in names):
+            return False
+        return bool(filled & listed.names or (BLANK in filled and filled & listed.around))
 
     def _lists_some(self, call: cst.Call, names: frozenset[str], parts: set[str]) -> bool:
         """Return whether a call lists files with one of these endings, or those in a folder of the same name."""
@@ -84,7 +123,7 @@ class FileReaders:
         patterns = [text for folder in folders for text in _PATTERN.findall(expression_text(folder))]
         if patterns:
             return any(name.endswith(ending) for name in names for ending in patterns)
-        return any(parts & dotted_names(folder) for folder in folders)
+        return any(parts & dotted_names(root_of(folder)) for folder in folders)
 
     def is_read(self, write: Write) -> bool:
         """Return whether a call may read what another one writes, before or after."""

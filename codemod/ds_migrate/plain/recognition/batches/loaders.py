@@ -8,6 +8,13 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.branches.latest_values import latest_value
+from ds_migrate.plain.dataflow.branches.written_rounds import (
+    Bindings,
+    constant_of,
+    is_left_out,
+    item_in_round,
+    rounds_of,
+)
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
@@ -31,7 +38,8 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
                 assert isinstance(maker, cst.Call)
                 found[id(maker)] = facts.flow.file(value), maker
         idle, busy = _given(step.file, step.node, facts, depth=3)
-        for value in idle - busy:
+        unused, used = _in_rounds(step, facts.flow)
+        for value in (idle | unused) - busy - used:
             found.pop(value.key, None)
     return list(found.values())
 
@@ -50,19 +58,50 @@ def _given(
     for caller, call in facts.callers.of(function) if function is not None and depth else ():
         assert function is not None
         args = _arguments(call, function, caller, names, facts.flow)
-        held = [(arg, found) for arg in args if (found := loaders_of(arg, caller, facts.flow))]
-        if leaves_out(call, caller, function, node, file, facts.flow):
-            idle |= frozenset().union(*(found for _, found in held))
-            continue
-        around = caller.function(call)
-        calls = facts.callers.of(around) if around is not None and depth > 1 else ()
-        known = {p.name.value for p in parameters(around)} if around is not None and calls else set()
-        passed = frozenset(arg.value for arg, _ in held if isinstance(arg, cst.Name)) & known
-        busy |= frozenset(v for arg, found in held if dotted(arg) not in passed for v in found)
-        if passed or not held:  # what is passed on is what each call around gives
-            deeper, others = _given(caller, call, facts, depth - 1, passed or None)
-            idle, busy = idle | deeper, busy | others
+        for bindings in rounds_of(call, caller, facts.flow):
+            held = [(arg, found) for arg in args if (found := _held(arg, caller, bindings, facts.flow))]
+            if leaves_out(call, caller, function, node, file, facts.flow, bindings) or is_left_out(
+                call, caller, bindings, facts.flow
+            ):
+                idle |= frozenset().union(*(found for _, found in held))
+                continue
+            around = caller.function(call)
+            calls = facts.callers.of(around) if around is not None and depth > 1 else ()
+            known = {p.name.value for p in parameters(around)} if around is not None and calls else set()
+            passed = frozenset(arg.value for arg, _ in held if isinstance(arg, cst.Name)) & known
+            busy |= frozenset(v for arg, found in held if dotted(arg) not in passed for v in found)
+            if passed or not held:  # what is passed on is what each call around gives
+                deeper, others = _given(caller, call, facts, depth - 1, passed or None)
+                idle, busy = idle | deeper, busy | others
     return idle, busy
+
+
+def _in_rounds(step: Step, flow: Flow) -> tuple[Values, Values]:
+    """Return the loaders that a loop around a step has in rounds without it and with it running."""
+    idle: Values = frozenset()
+    busy: Values = frozenset()
+    loops = [outer for outer in step.file.ancestors(step.node) if isinstance(outer, cst.For)]
+    parts = [part for loop in loops for part in walk(loop.iter) if isinstance(part, cst.Name)]
+    for bindings in rounds_of(step.node, step.file, flow):
+        bound = [part for part in parts if item_in_round(part, bindings, step.file, flow) is not part]
+        found = frozenset(v for part in bound for v in _held(part, step.file, bindings, flow))
+        if is_left_out(step.node, step.file, bindings, flow):
+            idle |= found
+        else:
+            busy |= found
+    return idle, busy
+
+
+def _held(arg: cst.BaseExpression, file: SourceFile, bindings: Bindings, flow: Flow) -> Values:
+    """Return the loaders that an expression iterates over in one round of a loop around it."""
+    item = item_in_round(arg, bindings, file, flow)
+    index = item.slice[0].slice if isinstance(item, cst.Subscript) else None
+    key = constant_of(index.value, bindings, file, flow) if isinstance(index, cst.Index) and bindings else ""
+    if isinstance(item, cst.Subscript) and key:
+        mappings = of_kind(flow.values(item.value, file), Kind.MAPPING)
+        found = [values for m in mappings for k, values in flow.literal_items(m) if k == f"[{key}]".replace("'", '"')]
+        return of_kind(frozenset().union(*found), Kind.LOADER)
+    return loaders_of(item, file, flow)
 
 
 def _arguments(

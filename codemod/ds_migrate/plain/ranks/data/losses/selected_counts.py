@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
@@ -20,23 +21,49 @@ def counts_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, de
     """Return whether a number is made of how many samples a mask selects: ``n += index.numel()``, ``len(x[mask])``."""
     scopes = totals.flow.scopes(file)
     for part in walk(node) if depth else ():
-        counted: list[cst.BaseExpression] = []
-        if isinstance(part, cst.Call) and called_name(part) in _COUNTS:
-            counted = operands(part)
-        elif isinstance(part, cst.Attribute) and part.attr.value == "shape":
-            counted = [part.value]
-        elif isinstance(part, cst.Name):
+        if isinstance(part, cst.Name):
             changes = [line.value for line in scopes.nodes(part, cst.AugAssign) if dotted(line.target) == part.value]
-            values = [*scopes.assigned(part), *changes]
-            if any(counts_selected(value, file, totals, depth - 1) for value in values if value is not part):
+            values = [value for value in (*scopes.assigned(part), *changes) if value is not part]
+            if any(counts_selected(value, file, totals, depth - 1) for value in values):
                 return True
-        if any(is_selected(one, file, totals) or _is_index(one, file, totals) for one in counted):
+            if any(_is_unread(one, file, totals) for line in changes for each in walk(line) for one in _counted(each)):
+                return True
+        if any(is_selected(one, file, totals) or _is_index(one, file, totals) for one in _counted(part)):
             return True
     return False
 
 
-def _is_index(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH) -> bool:
-    """Return whether something is the indices of what a mask selects, as a function of the program may return them."""
+def _counted(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Return what a call may count the samples of: ``x`` of ``len(x)``, ``x.numel()`` and ``x.shape``."""
+    if isinstance(node, cst.Call) and called_name(node) in _COUNTS:
+        return operands(node)
+    return [node.value] if isinstance(node, cst.Attribute) and node.attr.value == "shape" else []
+
+
+def _is_unread(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
+    """Return whether something is made of a batch by a function of the project that is in no file of the program."""
+    lines = totals.flow.scopes(file).nodes(node, cst.Assign) if isinstance(node, cst.Name) else ()
+    calls = [line.value for line in lines if isinstance(line.value, cst.Call) and totals.differs(line.value, file)]
+    return any(
+        value.name.startswith(".")
+        for call in calls
+        for value in of_kind(totals.flow.values(call.func, file), Kind.EXTERNAL)
+    )
+
+
+def _is_index(
+    node: cst.BaseExpression,
+    file: SourceFile,
+    totals: BatchTotals,
+    depth: int = _DEPTH,
+    item: int | None = None,
+) -> bool:
+    """Return whether something is the indices of what a mask selects, as a function of the program may return them.
+
+    Args:
+        item: the index of the element that is meant, of a tuple.
+    """
+    node = item_of(node, item)
     if isinstance(node, cst.Subscript):
         return _is_index(node.value, file, totals, depth)
     if isinstance(node, cst.Call) and depth:
@@ -44,16 +71,11 @@ def _is_index(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals, d
         if name in _FINDS:
             return (name != "where" or len(node.args) == 1) and totals.differs(node, file)
         found = returned_values(node, file, totals.flow)
-        return any(_is_index(value, home, totals, depth - 1) for home, value in found)
+        return any(_is_index(value, home, totals, depth - 1, item) for home, value in found)
     if isinstance(node, cst.Name) and depth:
         scopes = totals.flow.scopes(file)
-        if any(_is_index(value, file, totals, depth - 1) for value in scopes.assigned(node) if value is not node):
-            return True
-        calls = [(line.value, index_in(line, node.value)) for line in scopes.nodes(node, cst.Assign)]
-        return any(
-            _is_index(item_of(value, index), home, totals, depth - 1)
-            for call, index in calls
-            if isinstance(call, cst.Call) and index is not None
-            for home, value in [(file, call), *returned_values(call, file, totals.flow)]
-        )
+        values = [(value, item) for value in scopes.assigned(node) if value is not node]
+        lines = [(line.value, index_in(line, node.value)) for line in scopes.nodes(node, cst.Assign)]
+        values += [(value, index) for value, index in lines if index is not None]
+        return any(_is_index(value, file, totals, depth - 1, index) for value, index in values)
     return False
