@@ -59,6 +59,33 @@ def test_a_device_of_a_helper_is_freed_too(tmp_path: Path) -> None:
     assert "torch.device('cuda')" in written["helper.py"]
 
 
+def test_a_number_that_a_trainer_is_given_for_its_moves_is_that_of_the_rank(tmp_path: Path) -> None:
+    text = """
+        class Trainer:
+            def __init__(self, model, optimizer, gpu_id):
+                self.gpu_id = gpu_id
+                self.model = model.to(gpu_id)
+                self.optimizer = optimizer
+
+            def train(self, loader):
+                for x, y in loader:
+                    x, y = x.to(self.gpu_id), y.to(self.gpu_id)
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer.step()
+
+
+        model = Net()
+        device = 0 if torch.cuda.is_available() else "cpu"
+        trainer = Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), device)
+        trainer.train(DataLoader(data, batch_size=4))
+        start = 0 if torch.cuda.is_available() else 1
+        """
+    after = convert(tmp_path, HEADER + textwrap.dedent(text))
+    assert 'device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"\n' in after
+    assert "start = 0 if torch.cuda.is_available() else 1\n" in after
+
+
 def test_several_numbered_devices_are_refused(tmp_path: Path) -> None:
     text = LOOP.replace("for x", "model.fc.to('cuda:1')\nfirst = 'cuda:0'\nfor x")
     ((code, message),) = blocked(tmp_path, HEADER + text)

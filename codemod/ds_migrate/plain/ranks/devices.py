@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.ranks.device_numbers import numbers_of_move
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text, is_saved_device
@@ -18,6 +19,7 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code
 from ds_migrate.syntax.source import SourceFile
 
+_CURRENT = "current device"  # marks a number in whose place that of the rank's device stands
 _TEMPLATE = re.compile(r"cuda:(%[ds]|\{\w*\})?")
 _NUMBER = re.compile(r"gpu|cuda|\bids?\b|_ids?\b|idx|index", re.IGNORECASE)  # in the name of a device's number
 
@@ -53,8 +55,14 @@ class RankDevices:
                     message = "cuda is the device of the rank, whatever its number"
                 self._converted(Code.PLAIN_DEVICE, file, node, message)
             for call in file.nodes(cst.Call):
-                if not is_idle(call, file, self._facts) and self._free_call(call, file):
+                if is_idle(call, file, self._facts):
+                    continue
+                if self._free_call(call, file):
                     self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
+                for home, number in numbers_of_move(call, file, self._facts.callers):
+                    if home.edits.once(number, _CURRENT):
+                        home.replace(number, self._current(home))
+                        self._converted(Code.PLAIN_DEVICE, home, number, "the number is that of the rank's device")
             notes += _hidden_devices(file)
         return notes
 
