@@ -33,3 +33,12 @@ def test_each_branch_that_steps_its_optimizer_makes_its_engine(text: str, tmp_pa
 def test_branches_that_only_make_the_optimizer_share_an_engine(tmp_path: Path) -> None:
     text = f"if len(x) > 4:\n{_indented(MADE)}else:\n{_indented(MADE)}{STEP}"
     assert convert(tmp_path, HEADER + START + text).count("deepspeed.initialize(") == 1
+
+
+def test_each_branch_that_has_a_function_step_its_optimizer_makes_its_engine(tmp_path: Path) -> None:
+    step = "def fit(optimizer):\n" + _indented(STEP)
+    used = _indented(MADE + "fit(optimizer)\n")
+    after = convert(tmp_path, HEADER + START + step + f"if len(x) > 4:\n{used}elif len(y):\n{used}")
+    lines = [line.strip() for line in after.splitlines()]
+    order = [line for line in lines if line.startswith(("engine, *_", "fit("))]
+    assert order == ["engine, *_ = deepspeed.initialize(", "fit(engine)"] * 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -67,7 +67,7 @@ def find_sites(
         groups.setdefault(variable, []).append(one)
     sites = []
     for variable, members in groups.items():
-        found = _sites_of(variable, members, flow, callers)
+        found = _sites_of(variable, members, steps, flow, callers)
         if isinstance(found, Site):
             sites.append(found)
         else:
@@ -82,10 +82,14 @@ def _made_where_loops_run(steps: Sequence[Step], optimizers: Values, flow: Flow)
     return optimizers - {value for step in steps if step.optimizers - unused for value in step.optimizers & unused}
 
 
-def _sites_of(variable: tuple[int, str], members: list[Bound], flow: Flow, callers: Callers) -> Site | Refusal:
+def _sites_of(
+    variable: tuple[int, str], members: list[Bound], steps: Sequence[Step], flow: Flow, callers: Callers
+) -> Site | Refusal:
     """Return the site of a variable, with those where another optimizer takes the place of the one before."""
     found = []
-    for together, statement in _constructions(members):
+    optimizers = frozenset(member.optimizer for member in members)
+    own = [step for step in steps if step.optimizers & optimizers]
+    for together, statement in _constructions(members, own, callers):
         site = _site(variable, together, statement, flow, callers)
         if isinstance(site, Refusal):
             return site
@@ -107,15 +111,19 @@ def _sites_of(variable: tuple[int, str], members: list[Bound], flow: Flow, calle
     )  # fmt: skip
 
 
-def _constructions(members: list[Bound]) -> list[tuple[list[Bound], cst.BaseStatement]]:
+def _constructions(
+    members: list[Bound], steps: Sequence[Step], callers: Callers
+) -> list[tuple[list[Bound], cst.BaseStatement]]:
     """Divide what is bound to a variable: each time what one statement binds, behind which an engine is made."""
     found: list[tuple[list[Bound], cst.BaseStatement]] = []
     for member in sorted(members, key=lambda one: (str(one.file.path), one.file.position(one.statement))):
         file, (before, _) = member.file, found[-1] if found else ([], None)
-        is_beside = bool(before) and before[0].file is file
-        if is_beside and file.function(before[0].statement) is file.function(member.statement):
+        is_beside, function = bool(before) and before[0].file is file, file.function(member.statement)
+        if is_beside and file.function(before[0].statement) is function:
             together = [*before, member]
-            common = _common_statement([one.statement for one in together], file, dotted(member.target))
+            uses = {id(step.node) for step in steps if step.file is file and step.function is function}
+            uses |= {id(call) for step in steps for call in callers.leading_to(step.function, file, function)}
+            common = _common_statement([one.statement for one in together], file, dotted(member.target), uses)
             if common is not None:
                 found[-1] = together, common
                 continue
@@ -219,12 +227,15 @@ def _only_calls(maker: cst.Call, file: SourceFile, callers: Callers) -> list[Cal
 
 
 def _common_statement(
-    statements: list[cst.BaseStatement], file: SourceFile, name: str | None
+    statements: list[cst.BaseStatement], file: SourceFile, name: str | None, uses: Collection[int]
 ) -> cst.BaseStatement | None:
     """Return the statement after which all of these have run: the last one, or the ``if`` with all in its branches.
 
     None where one runs after another that its engine was made from: the optimizer of this name is used between them.
-    None, too, where branches step it themselves: each makes its engine.
+    None, too, where branches step it themselves, or call what does: each makes its engine.
+
+    Args:
+        uses: the steps of the optimizers, and the calls that lead to these, by their identity.
     """
     statements = list({id(statement): statement for statement in statements}.values())
     if len(statements) == 1:
@@ -234,7 +245,7 @@ def _common_statement(
     for node in shared:
         if isinstance(node, cst.If):
             head = head_of(node, file)
-            if not _is_stepped(head, name):
+            if not _is_stepped(head, uses):
                 return head
             break
         if isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Module)):
@@ -249,12 +260,9 @@ def _common_statement(
     between = [line for i, line in enumerate(block.body) if min(made) < i < max(made) and i not in made]
     last = block.body[max(made)]
     is_used = any(dotted(node) == name for line in between for node in walk(line))
-    is_used |= any(_is_stepped(block.body[i], name) for i in made)
+    is_used |= any(_is_stepped(block.body[i], uses) for i in made)
     return None if is_used or not isinstance(last, cst.BaseStatement) else last
 
 
-def _is_stepped(statement: cst.CSTNode, name: str | None) -> bool:
-    return name is not None and any(
-        isinstance(node, cst.Attribute) and node.attr.value == "step" and dotted(node.value) == name
-        for node in walk(statement)
-    )
+def _is_stepped(statement: cst.CSTNode, uses: Collection[int]) -> bool:
+    return any(id(node) in uses for node in walk(statement))
