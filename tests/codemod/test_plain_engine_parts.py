@@ -188,5 +188,22 @@ def test_a_part_of_an_object_that_may_be_no_module_is_refused(tmp_path: Path) ->
     loop = LOOP.replace(
         "model = Net()", "pipe = diffusers.StableDiffusionPipeline.from_pretrained('x')\nmodel = pipe.unet"
     )
+    loop = loop.replace("model(x)", "denoise(model, x)")
     ((code, message),) = blocked(tmp_path, HEADER + "import diffusers\n\n" + loop)
     assert code == Code.PLAIN_ENGINE and message.endswith("model cannot be followed to a module")
+
+
+@pytest.mark.parametrize(("held", "name"), [("", "pipe.unet"), ("unet = pipe.unet", "unet")])
+def test_an_engine_holds_the_part_of_a_pipeline_that_is_called(held: str, name: str, tmp_path: Path) -> None:
+    text = f"""
+        from diffusers import DiffusionPipeline
+
+        pipe = DiffusionPipeline.from_pretrained("net")
+        {held}
+        optimizer = torch.optim.SGD({name}.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss({name}(x), y).backward()
+            optimizer.step()
+        """
+    assert "    model=pipe.unet,\n" in convert(tmp_path, body(text))

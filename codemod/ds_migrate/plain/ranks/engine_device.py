@@ -49,7 +49,7 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
             if variable is not None and variable not in bound and _can_follow(move, site, flow):
                 bound.add(variable)
                 _bind(move, engine, converted)
-            if _is_left_to(engine, move, flow):
+            if site not in plan.parted and _is_left_to(engine, move, flow):
                 _remove(move, site.file, converted)
 
 

@@ -8,8 +8,10 @@ from itertools import combinations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Refusal, Site
+from ds_migrate.plain.recognition.parameters.held_parts import are_called
 from ds_migrate.rules.codes import Code
 
 
@@ -30,6 +32,9 @@ def decide_overlap(plan: ProgramPlan) -> ProgramPlan:
     if overlapping and not plan.facts.options.runtime:
         return plan.refuse([_needs_runtime(overlapping[-1])])
     parted |= {site for site in overlapping if site.parts}
+    flow = plan.facts.flow
+    pipelines = [site for site in plan.facts.sites if of_kind(site.of, Kind.OBJECT) == site.of]  # may be no modules
+    parted |= {site for site in pipelines if are_called(frozenset(site.parts.values()), flow)}
     return replace(plan, parted=frozenset(parted), overlaps=bool(overlapping))
 
 

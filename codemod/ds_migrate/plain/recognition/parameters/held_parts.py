@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
 from ds_migrate.plain.recognition.parameters.module_lists import may_be_module
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
@@ -26,7 +26,20 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
     whole: cst.BaseExpression = part
     while isinstance(whole, cst.Attribute) and of_kind(flow.values(whole, file), Kind.PART):
         whole = whole.value
-    return part if makes_whole(part, file, flow) or may_be_module(flow.values(whole, file), flow) else None
+    if makes_whole(part, file, flow) or may_be_module(flow.values(whole, file), flow):
+        return part
+    return part if are_called(flow.values(part, file), flow) else None
+
+
+def are_called(parts: Values, flow: Flow) -> bool:
+    """Return whether the parts of an object are called themselves, as a pipeline's ``unet``: they are modules."""
+    called = flow.once("called", lambda: _called(flow))
+    return bool(parts) and called >= parts
+
+
+def _called(flow: Flow) -> Values:
+    calls = ((file, call) for file in flow.files.values() for call in file.nodes(cst.Call))
+    return frozenset(value for file, call in calls for value in flow.values(call.func, file))
 
 
 def keeps_parts(node: cst.Attribute | cst.Subscript, file: SourceFile, flow: Flow) -> bool:
