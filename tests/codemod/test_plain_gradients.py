@@ -824,3 +824,39 @@ def test_gradients_that_the_step_of_an_optimizer_makes_are_no_change_before_it(t
     )
     ((code, message),) = blocked(tmp_path, called)
     assert code == Code.PLAIN_GRADIENTS and message == "gradients are changed between backward() and step()"
+
+
+OWN_TENSOR = """
+    class Value:
+        def __init__(self, data):
+            self.data, self.grad = data, 0.0
+
+        def __add__(self, other):
+            return Value(self.data + other.data)
+
+        def backward(self):
+            self.grad = 1.0
+
+
+    class Own:
+        def __call__(self, x):
+            return x + x
+
+
+    own = Own()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        value = own(Value(1.0)) + Value(2.0)
+        result = value
+        result.backward()
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    """
+
+
+def test_backward_of_an_own_tensor_is_none_of_torchs(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(OWN_TENSOR))
+    assert "    result.backward()\n" in after and "    engine.backward(loss)\n" in after

@@ -19,6 +19,7 @@ from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls
+from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
@@ -148,6 +149,8 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     values = flow.values(loss, file)
     callees = flow.values(call.func, file)
     if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
+        return None
+    if is_own_tensor(loss, file, flow):
         return None
     if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
         return None  # an indirect call
