@@ -562,3 +562,12 @@ def test_ranks_wait_for_the_folder_of_a_model_that_rank_0_saves(read: str, tmp_p
     after = convert(tmp_path, imports + HEADER + LOOP + lines)
     assert f"    model.save_pretrained('out')\nwait_for_all_ranks()\nbest = {read}\n" in after
     assert "wait" not in convert(tmp_path, imports + HEADER + LOOP + lines.replace("out", "bert", 1))
+
+
+def test_a_line_that_would_set_a_name_to_itself_behind_the_wrapper_goes(tmp_path: Path) -> None:
+    several = "if os.environ.get('WORLD_SIZE'):\n"
+    text = LOOP.replace("for x, y in loader:\n", f"{several}    model = DDP(model)\nfor x, y in loader:\n")
+    end = "    return model(data[0][0])\n"
+    test = f"def test(model):\n    {several}        model = model.module\n{end}"
+    after = convert(tmp_path, "import os\n" + HEADER + test + text + "y = test(model)\n")
+    assert f"def test(model):\n{end}" in after

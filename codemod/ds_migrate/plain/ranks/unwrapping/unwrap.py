@@ -46,6 +46,8 @@ def unwrap(
         around = file.parent(node)
         if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
             keep_part(file, around, "orelse")
+        elif isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(node.value)]:
+            remove_statement(file, around)
         else:
             keep_part(file, node, "value")
     for file, node in wrappers.forwards():
