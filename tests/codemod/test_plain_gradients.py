@@ -500,6 +500,49 @@ def test_clipping_behind_the_backward_pass_of_a_helper_acts_on_averaged_gradient
     assert f"    engine.backward(loss, scale_wrt_gas=False)\n    engine.allreduce_gradients()\n    {clip}\n" in after
 
 
+STAGES = """
+    class Stages(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def first(self):
+            return self.one.parameters()
+
+
+    def train_one(stages):
+        optimizer = torch.optim.SGD(PARAMETERS, lr=0.1)
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            optimizer.zero_grad()
+            F.mse_loss(stages.one(x), x).backward()
+            nn.utils.clip_grad_norm_(stages.one.parameters(), 1.0)
+            optimizer.step()
+
+
+    def train_two(stages):
+        optimizer = torch.optim.SGD(stages.two.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            optimizer.zero_grad()
+            F.mse_loss(stages.two(stages.one(x)), y).backward()
+            nn.utils.clip_grad_norm_(stages.two.parameters(), 1.0)
+            optimizer.step()
+
+
+    stages = Stages()
+    train_one(stages)
+    train_two(stages)
+    """
+
+
+@pytest.mark.parametrize("parameters", ["stages.one.parameters()", "stages.first()"])
+def test_a_part_that_an_optimizer_holds_is_clipped_by_averaged_gradients(parameters: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(STAGES.replace("PARAMETERS", parameters)))
+    for part in ("one", "two"):
+        assert (
+            f"engine.allreduce_gradients()\n        nn.utils.clip_grad_norm_(stages.{part}.parameters(), 1.0)" in after
+        )
+
+
 def test_gradients_that_no_step_uses_are_of_each_rank_s_share(tmp_path: Path) -> None:
     text = IMPORTANCE.replace("norm = compute(model, x, y)", "F.mse_loss(model(attack(model, x, y)), y).backward()")
     text = body(text.replace("BEFORE", "importance(model)"))

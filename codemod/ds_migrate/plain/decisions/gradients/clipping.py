@@ -7,7 +7,7 @@ from itertools import chain
 
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
-from ds_migrate.plain.dataflow.values import Values
+from ds_migrate.plain.dataflow.values import Kind, Value, Values
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, steps_one_optimizer
 from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradients.given_together import are_given_together
@@ -63,7 +63,18 @@ def _modules(plan: ProgramPlan, clip: Clip) -> Values:
     """Return the modules whose gradients a clipping changes; where it does not name them, those of steps beside it."""
     steps = [step for step, _ in plan.steps if step.file is clip.file and step.function is clip.function]
     sites = [site for site in plan.facts.sites if any(site.optimizers & step.optimizers for step in steps)]
-    return clip.modules or frozenset(value for site in sites for value in site.of)
+    clipped = frozenset(whole for module in clip.modules for whole in _wholes(module, plan))
+    return clipped or frozenset(value for site in sites for value in site.of)
+
+
+def _wholes(module: Value, plan: ProgramPlan) -> list[Value]:
+    """Return the modules to which a part belongs that an engine holds, alone or with the other parts; else itself."""
+    holders = [
+        site for site in plan.facts.sites
+        if not site.parts or any(f"{module.name}.".startswith(f"{part.name}.") for part in site.parts.values())
+    ]  # fmt: skip
+    wholes = [value for site in holders for value in site.of if value.key == module.key]
+    return wholes if module.kind is Kind.PART and wholes else [module]
 
 
 def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging]:
