@@ -643,6 +643,37 @@ def test_ranks_wait_for_a_model_that_is_saved_whole(tmp_path: Path) -> None:
     assert 'wait_for_all_ranks()\nbest = torch.load("model.pt")\n' in convert(tmp_path, text)
 
 
+def test_ranks_start_where_a_library_is_given_the_first_of_pages_that_lead_to_each_other(tmp_path: Path) -> None:
+    text = """
+    import flet
+
+
+    class Solver:
+        def __init__(self):
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+    def show(page):
+        solver = Solver()
+        page.add(lambda event: solver.train(), lambda event: main(page))
+
+
+    def main(page):
+        page.add(lambda event: show(page))
+
+
+    flet.app(target=main)
+    """
+    assert "\ninit_distributed()\n" in convert(tmp_path, body(text))
+
+
 @pytest.mark.parametrize("early", ["import matplotlib\nmatplotlib.use('Agg')\n", "import random\nrandom.seed(3)\n"])
 def test_the_ranks_start_behind_imports_that_come_late(tmp_path: Path, early: str) -> None:
     text = convert(tmp_path, early + HEADER + LOOP)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
@@ -14,6 +15,7 @@ from ds_migrate.syntax.module_start import asks_for_main, first_to_work
 from ds_migrate.syntax.nodes import docstring, walk
 from ds_migrate.syntax.source import SourceFile
 
+Reference = tuple[SourceFile, cst.BaseExpression]
 Beginning = tuple[SourceFile, cst.BaseStatement, SourceFile | None]  # and the file behind which ranks start
 
 
@@ -35,7 +37,9 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             if first is not None:
                 found.append((file, first, None))
             continue
-        every = facts.callers.of(function)
+        every: Sequence[Reference] = facts.callers.of(function)
+        if every and all(facts.callers.reaches(id(function), at.function(call)) for at, call in every):
+            every = [*every, *_handed_over(function, facts.flow)]  # they call each other: something else begins
         callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
         is_command = facts.flow.is_command(function)
         if is_command:
@@ -61,9 +65,18 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
     return own if own == found else [*own, *behind]
 
 
-def _begins_with(file: SourceFile, call: cst.Call, draws: EarlyDraws) -> bool:
+def _begins_with(file: SourceFile, call: cst.BaseExpression, draws: EarlyDraws) -> bool:
     """Return whether a call is the first work of its module, so that its function may start the ranks instead."""
     return file.function(call) is None and _first_of_module(file, call, not draws.of(file)) is file.statement(call)
+
+
+def _handed_over(function: cst.FunctionDef, flow: Flow) -> Iterator[Reference]:
+    """Yield the names by which a call is given a function, as ``app(target=main)``."""
+    for file in flow.files.values():
+        for name in file.nodes(cst.Name):
+            is_given = name.value == function.name.value and isinstance(file.parent(name), cst.Arg)
+            if is_given and any(value.key == id(function) for value in flow.values(name, file)):
+                yield file, name
 
 
 def _has_tests_alone(file: SourceFile) -> bool:
