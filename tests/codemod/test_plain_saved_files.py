@@ -420,6 +420,16 @@ def test_all_ranks_have_one_temporary_folder_and_leave_it_together(end: str, tmp
         assert lines[1] == "wait_for_all_ranks()"
 
 
+@pytest.mark.parametrize(
+    "made", ["with tempfile.TemporaryDirectory() as folder:", "folder = tempfile.mkdtemp()\n        if data:"]
+)
+def test_a_folder_that_some_ranks_may_make_alone_is_for_review(made: str, tmp_path: Path) -> None:
+    text = TEMPORARY.replace("with tempfile.TemporaryDirectory() as folder:", made).replace("END", "pass")
+    text = text.replace("    train(model, torch", "    if input('train? '):\n        train(model, torch")
+    report = run(tmp_path, train=body(text))
+    assert any("another temporary folder" in finding.message for _, finding in report.findings(Severity.REVIEW))
+
+
 def test_a_folder_that_may_be_left_early_stays_each_rank_s(tmp_path: Path) -> None:
     after = convert(tmp_path, body(TEMPORARY.replace("END", "if len(data) > 4:\n                return None")))
     assert "rank_0_text" not in after

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import IdleFunctions, idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.processes.time_texts import between, find_stamps, has_time_stamp
@@ -18,21 +22,27 @@ from ds_migrate.syntax.nodes import dotted, last_name
 from ds_migrate.syntax.source import SourceFile
 
 _FOLDER = "tempfile.TemporaryDirectory"
+_MADE = "tempfile.mkdtemp"
 
 
 def share_time_stamps(
     files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
-) -> None:
-    """Give all ranks the text that rank 0 makes from the time, where it is assigned and all of them come by."""
+) -> Iterator[Note]:
+    """Give all ranks the text that rank 0 makes from the time, where it is assigned and all of them come by.
+
+    Yield a note for a temporary folder where they may not.
+    """
     conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
+    idle = idle_functions(flow)
     for file in files:
         for holder in file.nodes(cst.Assign, cst.AnnAssign, cst.Arg):
             texts = (
                 find_stamps(holder.value, file, flow) if _holds_names(holder, file) and holder.value is not None else []
             )
-            if not texts or not conditions.reach_all(holder, file):
+            if not texts or _may_be_rank_0s(file.function(holder), flow, callers, set()):
                 continue
-            if _may_be_rank_0s(file.function(holder), flow, callers, set()):
+            if not conditions.reach_all(holder, file):
+                yield from (_other_folder(text, file) for text in texts if _makes_folder(text, file, flow, idle))
                 continue
             for text in texts:
                 if not is_guarded(text, file):
@@ -43,9 +53,13 @@ def share_time_stamps(
 
 def share_temporary_folders(
     files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
-) -> None:
-    """Give all ranks rank 0's folder of a ``with TemporaryDirectory()``, and have them leave it together."""
+) -> Iterator[Note]:
+    """Give all ranks rank 0's folder of a ``with TemporaryDirectory()``, and have them leave it together.
+
+    Yield a note for one where they may not come by together.
+    """
     conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
+    idle = idle_functions(flow)
     for file in files:
         for block in file.nodes(cst.With):
             item, *others = block.items
@@ -57,14 +71,28 @@ def share_temporary_folders(
             leaves = list(file.nodes(cst.Return, cst.Raise, below=block.body))
             last = lines[-1]
             is_last = isinstance(last, cst.SimpleStatementLine) and all(file.statement(n) is last for n in leaves)
-            if not isinstance(lines[0], cst.BaseStatement) or not conditions.reach_all(block, file):
+            if not isinstance(lines[0], cst.BaseStatement) or not isinstance(last, cst.BaseStatement):
                 continue
-            if not isinstance(last, cst.BaseStatement) or (leaves and not is_last):
+            if not conditions.reach_all(block, file) or (leaves and not is_last):
+                if not _may_be_rank_0s(file.function(block), flow, callers, set()) and not idle.hold(block, file):
+                    yield _other_folder(item.item, file)
                 continue
             file.before(lines[0], f"{name} = {runtime.name(file, 'rank_0_text')}({name})")
             wait = runtime.wait(file)
             file.before(last, wait) if leaves else file.after(last, wait)
             converted(Code.PLAIN_AGREEMENT, file, item, "all ranks have the folder that rank 0 makes")
+
+
+def _makes_folder(text: cst.BaseExpression, file: SourceFile, flow: Flow, idle: IdleFunctions) -> bool:
+    """Return whether a text is the path of a temporary folder that a rank makes and uses."""
+    is_made = isinstance(text, cst.Call) and flow.is_call_of(text, file, (_MADE,))
+    return is_made and not is_guarded(text, file) and not idle.hold(text, file)
+
+
+def _other_folder(node: cst.BaseExpression, file: SourceFile) -> Note:
+    message = "each rank has another temporary folder here, and rank 0 alone writes its files"
+    advice = "have all ranks come here, and give them rank 0's: rank_0_text(folder)"
+    return Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
 
 
 def _holds_names(holder: cst.Assign | cst.AnnAssign | cst.Arg, file: SourceFile) -> bool:
