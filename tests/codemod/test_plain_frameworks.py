@@ -66,6 +66,7 @@ def test_a_file_is_named_once(tmp_path: Path) -> None:
 
 def test_a_loop_may_use_the_models_of_a_framework(tmp_path: Path) -> None:
     imports = "from sentence_transformers import util\nfrom ignite.metrics import Accuracy\n"
+    imports += "from accelerate import init_empty_weights\nfrom accelerate.utils import set_seed\n"
     assert "engine.step()" in convert(tmp_path, imports + HEADER + LOOP)
 
 

@@ -71,6 +71,8 @@ FRAMEWORKS = {
     "poutyne.": Framework("Poutyne", _WRITE_OUT, has_switch=False, owns_loops=False),
     "torchbearer.": Framework("torchbearer", _WRITE_OUT, has_switch=False, owns_loops=False),
 }
+# What a loop may use of them, as they only make weights or seeds.
+_HELPERS = frozenset({"accelerate.init_empty_weights", "accelerate.init_on_device", "accelerate.utils.set_seed"})
 # What runs a training once it is made or called.
 _RUNS = re.compile(
     r"accelerate\.Accelerator|(pytorch_lightning|lightning(\.pytorch)?)\.(cli\.)?(Trainer|LightningCLI)|"
@@ -86,7 +88,9 @@ _MAY_RUN = re.compile(
 
 
 def framework_of(name: str) -> Framework | None:
-    """Return the framework of an imported name."""
+    """Return the framework of an imported name that may run a loop."""
+    if name in _HELPERS:
+        return None
     found = (value for prefix, value in FRAMEWORKS.items() if f"{name}.".startswith(prefix) or name.startswith(prefix))
     return next(found, None)
 
