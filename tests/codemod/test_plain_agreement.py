@@ -400,6 +400,7 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
         ("words = {1}\nwords.add('text')\nindex = list(words)", 20),
         ("index = list(set('text')), list(set('other'))", 18),
         ("def order(words):\n    return list(set(words))", 0),
+        ("import numpy as np\nwords = set('text')\nfound = np.isin(['a'], list(words))", 0),
     ],
 )
 def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: int) -> None:

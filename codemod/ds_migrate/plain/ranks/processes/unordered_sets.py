@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.processes.number_collections import holds_numbers
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, dotted_names, targets
+from ds_migrate.syntax.nodes import called_name, dotted, dotted_names, targets
 from ds_migrate.syntax.source import SourceFile
 
 _ORDERED = frozenset({"list", "tuple", "enumerate", "zip"})
@@ -19,6 +19,7 @@ _SETS = frozenset({"set", "frozenset", "set.union", "set().union", "set.intersec
 _SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
 # The order has no effect.
 _UNORDERED = _SETS | {"sorted", "len", "sum", "max", "min", "any", "all", "np.sort", "np.unique", "numpy.sort"}
+_ASKS = frozenset({"isin", "in1d", "issubset", "issuperset", "isdisjoint"})  # methods, and functions of NumPy
 _OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
 
 
@@ -62,7 +63,8 @@ def _numbers(loop: cst.For, file: SourceFile) -> bool:
 
 def _loses_order(node: cst.CSTNode, file: SourceFile) -> bool:
     around = next((a for a in file.ancestors(node) if not isinstance(a, cst.Arg)), None)
-    return (isinstance(around, cst.Call) and dotted(around.func) in _UNORDERED) or _is_sorted_later(around, file)
+    is_lost = isinstance(around, cst.Call) and (dotted(around.func) in _UNORDERED or called_name(around) in _ASKS)
+    return is_lost or _is_sorted_later(around, file)
 
 
 def _is_set(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 6) -> bool:
