@@ -34,6 +34,7 @@ _RECORDS = {
         frozenset({"mlflow.log_metric", "mlflow.log_metrics", "mlflow.log_param", "mlflow.log_params"}),
     ),
     "wandb": (frozenset({"wandb.init"}), frozenset({"wandb.log"})),
+    "NNI": (frozenset(), frozenset({"nni.report_intermediate_result", "nni.report_final_result"})),
 }
 _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
