@@ -153,6 +153,11 @@ def test_all_ranks_give_their_shares_to_a_state_that_a_function_makes(tmp_path: 
     assert "save_on_main_rank(state(), 'a')" in text
 
 
+def test_rank_0_alone_prints_by_a_lambda(tmp_path: Path) -> None:
+    after = convert(tmp_path, HEADER + "log = lambda text: print('  ', text, flush=True)\n" + LOOP + "log('done')\n")
+    assert "log = lambda text: print('  ', text, flush=True) if is_main_rank() else None\n" in after
+
+
 def test_a_setting_of_an_optimizer_is_read_without_its_state(tmp_path: Path) -> None:
     line = 'print(optimizer.state_dict()["param_groups"][0]["lr"])'
     after = convert(tmp_path, HEADER + LOOP.replace("optimizer.step()", f"optimizer.step()\n    {line}"))

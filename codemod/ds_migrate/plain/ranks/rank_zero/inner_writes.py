@@ -28,7 +28,7 @@ class InnerWrites:
         self._runtime = runtime
         self._converted = converted
 
-    def guard(self, call: cst.Call, file: SourceFile) -> None:
+    def guard(self, call: cst.Call, file: SourceFile, verb: str) -> None:
         """Let rank 0 alone evaluate a call, where the other ranks miss nothing but the file."""
         if self._flow.is_call_of(call, file, ("torch.save",)):  # all ranks may have a share of what it saves
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
@@ -37,7 +37,7 @@ class InnerWrites:
         else:
             self._put_under_condition(call, file)
         file.edits.once(call, GUARD)
-        self._converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 saves")
+        self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {verb}")
 
     def _put_under_condition(self, call: cst.Call, file: SourceFile) -> None:
         condition = cst.parse_expression(self._runtime.main_rank(file))

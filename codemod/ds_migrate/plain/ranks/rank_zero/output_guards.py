@@ -219,16 +219,18 @@ class OutputGuards:
                 self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
 
     def _guard_inside(self, call: cst.Call, file: SourceFile, saves_only: bool) -> None:
-        """Have all ranks give their shares of what rank 0 saves, and evaluate an expression that saves."""
+        """Have all ranks give their shares of what rank 0 saves, and evaluate an expression that saves or prints."""
         is_save = self._calls.saves(call, file)
-        if not (is_save or (not saves_only and self._calls.is_artifact(call, file))) or is_guarded(call, file):
+        is_print = isinstance(file.parent(call), cst.Lambda) and self._calls.is_print(call, file)
+        is_output = is_save or (not saves_only and (is_print or self._calls.is_artifact(call, file)))
+        if not is_output or is_guarded(call, file):
             return
         if is_save and self._calls.gathers_state(call, file):
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
             message = "only rank 0 saves what all ranks have a share of"
             self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
         elif not isinstance(file.parent(call), cst.Expr) and not is_idle(call, file, self._facts):
-            self._inner_writes.guard(call, file)
+            self._inner_writes.guard(call, file, self._verb(call, file))
 
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
         """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
