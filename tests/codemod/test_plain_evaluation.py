@@ -728,3 +728,56 @@ def test_of_loaders_in_written_pairs_the_one_is_divided_that_trains(over: str, t
     )
     after = convert(tmp_path, HEADER + text)
     assert after.count("shard(") == 1 and "shard(DataLoader(data, batch_size=4, shuffle=True))" in after
+
+
+UNPACKED = """\
+def make(split):
+    return DataLoader(data, batch_size=4, shuffle=split == "train")
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MADE
+for x, y in TRAIN:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+for x, y in VAL:
+    print(model(x))
+"""
+_FILLED = 'loaders = {}\nfor split in ("train", "val"):\n    loaders[split] = make(split)'
+
+
+@pytest.mark.parametrize(
+    ("made", "train", "val"),
+    [
+        ('a, b = [make(s) for s in ("train", "val")]', "a", "b"),
+        ("a, b = [DataLoader(d, batch_size=4) for d in (data, data)]", "a", "b"),
+        ("both = [DataLoader(d, batch_size=4) for d in (data, data)]\na, b = both", "a", "b"),
+        (_FILLED, 'loaders["train"]', 'loaders["val"]'),
+        ('def both():\n    return [make(s) for s in ("train", "val")]\n\n\na, b = both()', "a", "b"),
+    ],
+)
+def test_the_loader_that_trains_is_divided_behind_what_makes_one_for_each_split(
+    made: str, train: str, val: str, tmp_path: Path
+) -> None:
+    text = UNPACKED.replace("MADE", made).replace("TRAIN", train).replace("VAL", val)
+    report = run(tmp_path, train=HEADER + text)
+    after = (report.files[0].after or b"").decode()
+    assert f"{made}\n{train} = shard({train})\nfor x, y in {train}:\n" in after.replace(_engine(after), "")
+    assert after.count("shard(") == 1 and not list(report.findings(Severity.REVIEW))
+
+
+def _engine(text: str) -> str:
+    begin = text.index("engine, *_ =")
+    return text[begin : text.index("match_torch(engine)\n") + len("match_torch(engine)\n")]
+
+
+@pytest.mark.parametrize("line", ["sizes = len(loaders[split])", "print(loaders)", "loaders['test'] = make('test')"])
+def test_a_loop_that_asks_for_the_loaders_which_it_makes_gets_each_a_share(line: str, tmp_path: Path) -> None:
+    text = UNPACKED.replace("MADE", f"{_FILLED}\n    {line}")
+    text = text.replace("TRAIN", 'loaders["train"]').replace("VAL", 'loaders["val"]')
+    report = run(tmp_path, train=HEADER + text)
+    assert b"return shard(DataLoader(" in (report.files[0].after or b"")
+    assert any("may make loaders for evaluation too" in f.message for _, f in report.findings(Severity.REVIEW))

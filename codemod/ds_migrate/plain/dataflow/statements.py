@@ -150,7 +150,7 @@ class Statements:
         elif isinstance(target, (cst.Tuple, cst.List)):
             sequences = of_kind(values, Kind.SEQUENCE)
             for index, element in enumerate(target.elements):
-                held = [self._expressions.items.named(each, f"[{index}]") for each in sequences]
+                held = [self._expressions.items.unpacked(each, f"[{index}]") for each in sequences]
                 yield from self._into(element.value, NOTHING.union(*held), file)
         elif isinstance(target, cst.Subscript) and len(target.slice) == 1:
             part = target.slice[0].slice

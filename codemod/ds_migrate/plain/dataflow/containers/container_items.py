@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.copies import Copies
 from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, deeper
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, deeper, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 
 _APPENDED = "[append"
@@ -55,6 +55,13 @@ class ContainerItems:
     def by_key(self, value: Value, name: str) -> Values:
         """Return the items of a sequence or mapping that a known key or index may mean."""
         return self.all_of(value) if self._grows(value) else self.named(value, name)
+
+    def unpacked(self, value: Value, name: str) -> Values:
+        """Return the items that a name in a tuple gets: of loaders that a comprehension makes, each may be any.
+
+        Not so modules and optimizers: one value would be several, of which a program steps one.
+        """
+        return self.named(value, name) | of_kind(self.named(value, "[]"), Kind.LOADER)
 
     def at(self, containers: Values, index: cst.BaseExpression) -> Values:
         """Return the items of containers, or of modules and libraries, that an index may mean."""

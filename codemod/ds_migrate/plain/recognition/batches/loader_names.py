@@ -150,11 +150,24 @@ def _names(
                 inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
+        if _unpacks_list(assign, other, facts) and isinstance(statement, cst.SimpleStatementLine):
+            if len(statement.body) != 1:
+                raise _UnknownNameError
+            yield LoaderName(other, statement, text)
+            continue
         if isinstance(assign.value, cst.Subscript):
             yield _known(item_name(assign.value, other, inner, facts))
             continue
         followed = above | {text} if other is file else frozenset({text})
         yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
+
+
+def _unpacks_list(assign: cst.Assign, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a tuple of names gets the loaders that a comprehension makes, each another one."""
+    made = facts.flow.values(assign.value, file)
+    return isinstance(assign.targets[0].target, cst.Tuple) and bool(made) and all(
+        value.kind is Kind.SEQUENCE and isinstance(facts.flow.node(value), cst.ListComp) for value in made
+    )  # fmt: skip
 
 
 def _known(name: LoaderName | None) -> LoaderName:
