@@ -146,6 +146,23 @@ def test_all_ranks_compute_what_rank_0_prints_or_saves(line: str, converted: str
     assert converted in convert(tmp_path, f"{IMPORTS}{HEADER}{LOOP}names = []\n{line}\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "is_printed_whole"),
+    [
+        ("print(np.unique(names), np.bincount([1, 2], minlength=3))", True),
+        ("print(np.linspace(0, 1, 3), np.nanmean(names))", True),
+        ("print(np.multiply(names, 2, out=kept))", False),
+        ("print(np.fromiter(names, float))", False),
+        ("print(np.sum(len(b) for b in loader))", False),
+        ("print(np.random.permutation(3))", False),
+        ("print(np.put(kept, 0, 1))", False),
+    ],
+)
+def test_what_numpy_only_computes_stays_in_the_print(line: str, is_printed_whole: bool, tmp_path: Path) -> None:
+    text = convert(tmp_path, f"{IMPORTS}{HEADER}{LOOP}names, kept = [], np.zeros(2)\n{line}\n")
+    assert (f"if is_main_rank():\n    {line}\n" in text) is is_printed_whole
+
+
 def test_all_ranks_give_their_shares_to_a_state_that_a_function_makes(tmp_path: Path) -> None:
     function = "def state():\n    return {'a': model.state_dict(), 'b': optimizer.state_dict()}\n\n\n"
     text = convert(tmp_path, HEADER + LOOP + "\n\n" + function + "torch.save(state(), 'a')\n")

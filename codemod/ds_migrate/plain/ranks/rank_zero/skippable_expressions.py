@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import cached_property
 
@@ -9,7 +10,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import called_name, dotted, last_name, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _HARMLESS = frozenset(
@@ -34,6 +35,13 @@ _HARMLESS = frozenset(
      "realpath", "getsize"}
 )  # fmt: skip
 _PURE = frozenset({"ToPILImage"})  # classes whose objects only compute when they are called
+# Functions of NumPy itself, without those of its packages: all but these only compute.
+_OF_NUMPY = re.compile(r"numpy\.[a-z][a-z0-9_]*")
+_NOT_COMPUTING = re.compile(
+    r"numpy\.(save\w*|load\w*|genfromtxt|from(file|iter|function|pyfunc|regex|string)|memmap|open_memmap|put\w*|place|"
+    r"copyto|fill_diagonal|set\w*|apply_\w+|vectorize|piecewise|nditer|errstate|printoptions|show_\w+|info|test|"
+    r"random|linalg|fft)"
+)
 # What goes through all elements of its arguments: an iterator among them would be used up.
 _CONSUMERS = frozenset(
     {"sum", "max", "min", "list", "dict", "tuple", "set", "sorted", "join", "zip", "enumerate", "any", "all",
@@ -124,6 +132,9 @@ class SkippableExpressions:
         name = called_name(call)
         made = [self._flow.node(value) for value in of_kind(values, Kind.OBJECT)]
         if any(isinstance(maker, cst.Call) and last_name(maker.func) in _PURE for maker in made):
+            return True
+        only_computes = bool(values) and all(_only_computes_arrays(value.name) for value in values)
+        if only_computes and name not in _CONSUMERS and argument(call, None, "out") is None:
             return True
         if name not in _HARMLESS or (name == "get" and not call.args):  # a queue gives what it has once
             return False
@@ -225,6 +236,11 @@ class SkippableExpressions:
         function = file.function(value)
         made = function is not None and is_made_in(value.func.value, function, file)
         return is_own and adds and made and all(self.is_skippable(arg.value, file) for arg in value.args)
+
+
+def _only_computes_arrays(name: str) -> bool:
+    """Return whether a name is of a function of NumPy that changes nothing but what ``out`` may name."""
+    return _OF_NUMPY.fullmatch(name) is not None and _NOT_COMPUTING.fullmatch(name) is None
 
 
 def local_names(function: cst.FunctionDef, file: SourceFile) -> frozenset[str]:
