@@ -718,6 +718,17 @@ def test_a_scaler_of_a_branch_is_the_engines_in_that_branch(tmp_path: Path, is_b
     assert "if args.amp:\n" in after and "    use_scaler(engine, scaler)\n" in after
 
 
+def test_an_option_decides_in_two_functions_whether_a_scaler_is_used(tmp_path: Path) -> None:
+    text = body(OPTIONAL_SCALER + "train(model, loader, optimizer, args, scaler)\n")
+    text = text.replace("optimizer, scaler=None)", "optimizer, args, scaler)").replace("scaler is not None", "args.amp")
+    parsed = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    made = parsed + "scaler = None\nif args.amp:\n    scaler = torch.amp.GradScaler()\n"
+    text = text.replace("scaler = torch.amp.GradScaler() if len(data) else None\n", made)
+    after = convert(tmp_path, text)
+    for scaler in ("scaler", "None"):
+        assert f"            use_scaler(engine, {scaler})\n            engine.backward(loss)\n" in after
+
+
 @pytest.mark.parametrize("written", ["torch.optim.Optimizer", "torch.optim.SGD | None", "torch.optim"])
 def test_the_annotation_of_a_parameter_names_the_engine_that_it_takes(written: str, tmp_path: Path) -> None:
     text = f"""

@@ -123,6 +123,16 @@ def test_the_script_that_imports_its_model_by_name_prints_on_rank_0(tmp_path: Pa
     assert '.add_argument("--local_rank"' in after["train"]
 
 
+def test_a_package_without_init_is_found_in_a_folder_above_the_script(tmp_path: Path) -> None:
+    train = TRAIN.replace("FIND", 'return importlib.import_module("nets." + name).GanModel')
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "tools" / "gan").mkdir(parents=True)
+    files = {"nets/gan": MODEL, "tools/gan/train": train, "tools/gan/pairs_data": DATA}
+    report = run(tmp_path, **files)
+    after = {result.path.stem: result.after.decode() for result in report.files if result.after is not None}
+    assert "model=self.net,\n" in after["gan"] and "shard(DataLoader(" in after["train"]
+
+
 def test_a_module_of_which_no_part_is_written_is_unknown(tmp_path: Path) -> None:
     text = TRAIN.replace("FIND", "return importlib.import_module(name).GanModel")
     report = run(tmp_path, gan_first_model=MODEL, pairs_data=DATA, train=text, names="import gan_first_model, train\n")

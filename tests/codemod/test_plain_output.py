@@ -229,6 +229,15 @@ def test_other_ranks_return_from_functions_that_only_output(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("use", "is_read"), [("last = 1\nassert last\n", False), ("import helpers\nassert helpers.last\n", True)]
+)
+def test_a_global_that_another_file_reads_is_set_on_all_ranks(use: str, is_read: bool, tmp_path: Path) -> None:
+    helpers = "last = 0\n\n\ndef show(text):\n    global last\n    print(last)\n    print(text)\n    last = text\n"
+    text = after(tmp_path, helpers, f"show('a')\n{use}")
+    assert (f"    global last\n{GUARD}" in text) is not is_read
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "model.eval()\n    print('a')",

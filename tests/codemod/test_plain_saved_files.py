@@ -139,8 +139,9 @@ def test_a_condition_of_a_caller_counts(tmp_path: Path) -> None:
     assert STAGE_1 in after and "  if rank_0_decides(loss < 1): save()" in after
 
 
-def test_weights_of_a_wrapper_in_a_dict_that_is_filled_by_name_are_for_review(tmp_path: Path) -> None:
-    text = LOOP.replace("model = Net()\n", "model = DDP(Net())\n")
+@pytest.mark.parametrize("made", ["Net()", "torch.hub.load('pytorch/vision', 'resnet18')"])
+def test_weights_of_a_wrapper_in_a_dict_that_is_filled_by_name_are_for_review(tmp_path: Path, made: str) -> None:
+    text = LOOP.replace("model = Net()\n", f"model = DDP({made})\n")
     text += "models = {}\nfor name in open('names'):\n    models[name] = model\n    models[name].state_dict()\n"
     report = run(tmp_path, train=HEADER + text)
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]

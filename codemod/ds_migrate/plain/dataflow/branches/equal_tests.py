@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.one_line import expression_text
@@ -28,32 +26,6 @@ def is_set_once(name: str, file: SourceFile) -> bool:
         if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(n))
     ]  # fmt: skip
     return len(found) <= 1
-
-
-def is_settled_attribute(
-    one: cst.BaseExpression, file: SourceFile, other: cst.BaseExpression, other_file: SourceFile, flow: Flow
-) -> bool:
-    """Return whether two expressions are the same attribute of one object, which its maker alone assigns.
-
-    Such are arguments of the command line, which the function that parses them completes.
-    """
-    if not isinstance(one, cst.Attribute) or not isinstance(other, cst.Attribute):
-        return False
-    held = flow.values(one.value, file)
-    if len(held) != 1 or held != flow.values(other.value, other_file) or one.attr.value != other.attr.value:
-        return False
-    (value,) = held
-    if value.kind is not Kind.OBJECT:
-        return False
-    makes = flow.file(value).function(flow.node(value))
-    return all(
-        makes is not None and each.function(line) is makes
-        for each in flow.files.values()
-        for line in each.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
-        for target in targets(line)
-        if isinstance(target, cst.Attribute) and target.attr.value == one.attr.value
-        if flow.values(target.value, each) & held
-    )
 
 
 def _tests(file: SourceFile, node: cst.CSTNode) -> dict[str, bool]:

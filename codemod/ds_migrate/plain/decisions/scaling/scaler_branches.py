@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.equal_tests import is_set_once, is_settled_attribute
+from ds_migrate.plain.dataflow.branches.equal_tests import is_set_once
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Site, Step
 from ds_migrate.syntax.branches import tests_around
@@ -36,12 +36,8 @@ def is_unscaled_branch(
         if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
             if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts, site):
                 return True
-        elif condition is None or test != dotted(condition):
-            continue
-        elif other.function is file.function(maker) and is_set_once(test, file):
+        elif test == dotted(condition) and other.function is file.function(maker) and is_set_once(test, file):
             return other.file is file
-        elif is_settled_attribute(node, other.file, condition, file, facts.flow):
-            return True
     return False
 
 
