@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
+from ds_migrate.plain.dataflow.lookup.properties import properties_by_name
 from ds_migrate.plain.dataflow.object_attributes import ObjectAttributes
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted
@@ -45,6 +46,7 @@ class RankExpressions:
         self.attributes = ObjectAttributes(flow)
         self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
         self._jumps = {id(file): Jumps(file) for file in flow.files.values()}
+        self._properties = properties_by_name(flow)
         self._known: set[Variable] = set()
         self._readers: dict[Variable, set[int]] = {}
         self._reader: int | None = None
@@ -78,7 +80,9 @@ class RankExpressions:
                 return self.differs(node.value, file)
             if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self._loaders:
                 return True
-            known = self.are_known(*self.attributes.read(node, file))
+            own = self._properties.get(node.attr.value, ())
+            computed = ((id(function), "return") for _, function in own)
+            known = self.are_known(*self.attributes.read(node, file), *computed)
             return known or self.is_share(node, file) or self.differs(node.value, file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)

@@ -15,7 +15,7 @@ from ds_migrate.plain.ranks.agreement.setting_sources import source_writes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import code, targets, walk
+from ds_migrate.syntax.nodes import code, elements, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
@@ -53,6 +53,7 @@ class CommonOperations:
                     places.append((file, node))
             places += [(file, write.node) for write in writes.of(file)]
         places += source_writes(settings, plan.facts.flow, values)
+        self._handled = set(_handled_errors(plan.facts.flow))
         self._nodes: set[int] = set()
         for file, node in places:  # grows: the calls of the functions around
             if id(node) in self._nodes:
@@ -65,13 +66,30 @@ class CommonOperations:
     def is_led_by(self, node: cst.If | cst.While, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
         branches = [node.body, *([node.orelse] if node.orelse is not None else [])]
+        if self._nodes and any(self._ends_training(branch, file) for branch in branches):
+            return True
         return any(self.holds(branch) for branch in branches) or any(
             self.holds(passed) for branch in branches for passed in _jumped_over(branch, file)
         )
 
+    def _ends_training(self, branch: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a branch ends the program, or raises an error by its class that the program handles."""
+        if any(is_exit(call) for call in file.nodes(cst.Call, below=branch)):
+            return True
+        raised = (line.exc for line in file.nodes(cst.Raise, below=branch))
+        return any(last_name(e.func if isinstance(e, cst.Call) else e) in self._handled for e in raised)
+
     def holds(self, node: cst.CSTNode) -> bool:
         """Return whether something that all ranks do together is inside of a node, or is called there."""
         return any(id(inner) in self._nodes for inner in walk(node))
+
+
+def _handled_errors(flow: Flow) -> Iterator[str]:
+    """Yield the names of the classes of errors that a program handles."""
+    for file in flow.files.values():
+        for handler in file.nodes(cst.ExceptHandler):
+            if handler.type is not None:
+                yield from map(last_name, elements(handler.type))
 
 
 def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
@@ -104,9 +122,6 @@ def _jumped_over(branch: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]
         function = file.function(jump)
         if function is not None and all(inner is not function for inner in walk(branch)):
             yield from _behind(jump, file)
-    for call in file.nodes(cst.Call, below=branch):
-        if is_exit(call):
-            yield file.module
 
 
 def _behind(jump: cst.CSTNode, file: SourceFile) -> Iterator[cst.CSTNode]:

@@ -9,6 +9,7 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.lookup.properties import properties_by_name
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.syntax.nodes import argument, called_name, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -150,18 +151,8 @@ class SkippableExpressions:
 
     def _is_harmless_property(self, node: cst.Attribute) -> bool:
         """Return whether an attribute is none that the program computes by other than harmless code."""
-        own = self._properties.get(node.attr.value, ())
+        own = properties_by_name(self._flow).get(node.attr.value, ())
         return all(self._computes(function, other) for other, function in own)
-
-    @cached_property
-    def _properties(self) -> dict[str, list[tuple[SourceFile, cst.FunctionDef]]]:
-        """The functions of the program that are read as attributes, by name."""
-        found: dict[str, list[tuple[SourceFile, cst.FunctionDef]]] = {}
-        for file in self._flow.files.values():
-            for function in file.nodes(cst.FunctionDef) if b"property" in file.data else ():
-                if any((dotted(d.decorator) or "").endswith("property") for d in function.decorators):
-                    found.setdefault(function.name.value, []).append((file, function))
-        return found
 
     @cached_property
     def _texts(self) -> set[int]:

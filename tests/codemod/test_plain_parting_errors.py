@@ -1,0 +1,65 @@
+"""Errors and properties by which ranks parted: the one ends training, the other decides about a schedule."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, LOOP, run
+
+MONITOR = """\
+class Plateau(Exception):
+    pass
+
+
+class Monitor:
+    def __init__(self):
+        self.history = []
+
+    def push(self, loss):
+        self.history.append(loss)
+        if min(self.history[-2:]) > min(self.history):
+            RAISE
+
+    @property
+    def improves(self):
+        return self.history[-1] == min(self.history)
+"""
+
+
+def _train(lines: str) -> str:
+    setup, loop = LOOP.split("for x, y in loader:\n")
+    loop = f"for epoch in range(3):\n    for x, y in loader:\n{textwrap.indent(loop, '    ')}"
+    return f"{HEADER}from monitor import *\n{setup}monitor = Monitor()\n{loop}{textwrap.indent(lines, '    ')}"
+
+
+def _after(tmp_path: Path, raised: str, train: str) -> dict[str, str]:
+    report = run(tmp_path, monitor=MONITOR.replace("RAISE", raised), train=train)
+    return {file.path.name: (file.after or b"").decode() for file in report.files}
+
+
+@pytest.mark.parametrize(
+    ("raised", "handler", "is_decided"),
+    [
+        ("raise Plateau", "Plateau", True),
+        ('raise Plateau("no progress")', "(Plateau, KeyboardInterrupt)", True),
+        ('raise ValueError("loss")', "Plateau", False),
+        ("raise SystemExit(1)", "Plateau", True),
+    ],
+)
+def test_rank_0_decides_whether_an_error_that_the_program_handles_ends_training(
+    raised: str, handler: str, is_decided: bool, tmp_path: Path
+) -> None:
+    """A rank that raised it alone left training, and the others waited for it."""
+    lines = f"try:\n    monitor.push(loss.item())\nexcept {handler}:\n    break\n"
+    after = _after(tmp_path, raised, _train(lines)).get("monitor.py", "")
+    assert ("if rank_0_decides(min(self.history[-2:]) > min(self.history)):" in after) is is_decided
+
+
+def test_rank_0_decides_by_a_property_that_follows_losses(tmp_path: Path) -> None:
+    """The schedules of ranks stepped at other times, and their weights drifted apart."""
+    schedule = "scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)\n"
+    lines = "monitor.push(loss.item())\nif not monitor.improves:\n    scheduler.step()\n"
+    train = _train(lines).replace("monitor = Monitor()\n", f"monitor = Monitor()\n{schedule}")
+    assert "if rank_0_decides(not monitor.improves):" in _after(tmp_path, "pass", train)["train.py"]
