@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -27,10 +27,24 @@ def setting_of(target: cst.BaseExpression) -> str | None:
 
 
 class CommonOperations:
-    """Operations that all ranks do together, and the functions that lead to it."""
+    """Operations that all ranks do together, and the functions that lead to it.
 
-    def __init__(self, plan: ProgramPlan, values: RankValues, writes: WeightWrites) -> None:
-        places = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
+    Args:
+        plan: of the program.
+        values: what differs by rank.
+        writes: those to weights.
+        changes: the lines that change the data that ranks draw from.
+    """
+
+    def __init__(
+        self,
+        plan: ProgramPlan,
+        values: RankValues,
+        writes: WeightWrites,
+        changes: Sequence[tuple[SourceFile, cst.CSTNode]],
+    ) -> None:
+        places: list[tuple[SourceFile, cst.CSTNode]] = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
+        places += changes
         loaded: set[Variable] = set()
         for file in plan.facts.flow.files.values():
             for call in file.nodes(cst.Call):

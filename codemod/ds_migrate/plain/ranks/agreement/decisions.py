@@ -25,6 +25,7 @@ from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations,
 from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
+from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
@@ -79,7 +80,8 @@ def agree(
     values = RankValues(flow, loaders, modules)
     writes = WeightWrites(flow)
     means = ShareMeans(flow, values)
-    common = CommonOperations(plan, values, writes)
+    changes = data_settings(shares, flow)
+    common = CommonOperations(plan, values, writes, [(file, line) for file, line, _ in changes])
     lone = LoneRanks(flow, plan.facts.callers)
     numbers = AgreedNumbers(plan, values, runtime, converted, review)
     numbers.agree_on_rounds(files, common)
@@ -106,7 +108,8 @@ def agree(
         if values.differs(node.test, file) and common.is_led_by(node, file)
     ]  # fmt: skip
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(node.test, file)}
-    settings = ((f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node))
+    settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
+    settings += [(file, line) for file, line, _ in changes]
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
     if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
@@ -140,7 +143,7 @@ def agree(
     noted = {id(note.file.function(note.node) or note.file.module) for note in of_losses}
     for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):
         review(note)
-    for note in chosen_data(shares, flow, values):
+    for note in (*chosen_data(shares, flow, values), *settings_by_rank(changes, values)):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *counted_ends(files, values, flow))
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))
