@@ -88,3 +88,16 @@ def test_what_a_batch_gives_for_the_next_loss_in_an_attribute_is_for_review(tmp_
 @pytest.mark.parametrize("behind", ["print(radius)\n", "shown = distances.mean().item()\nprint(shown)\n"])
 def test_what_no_loss_uses_needs_no_review(behind: str, tmp_path: Path) -> None:
     assert not _reviews(DISTANCES, tmp_path, behind)
+
+
+@pytest.mark.parametrize(
+    ("made", "is_reviewed"),
+    [("mean = first.mean(0)", True), ("center = first.mean(0)\nmean = 2 * center", True), ("mean = 0.5", False)],
+)
+def test_what_the_first_batch_gives_for_every_loss_is_for_review(made: str, is_reviewed: bool, tmp_path: Path) -> None:
+    """Each rank drew the first batch of its share, and trained by its own mean."""
+    begin = SETUP + "first, _ = next(iter(loader))\n" + made
+    loop = textwrap.indent(f"x = x - mean\nloss = F.mse_loss(model(x), y)\n{STEP}", "    ")
+    report = run(tmp_path, train=f"{HEADER}{begin}\nfor x, y in loader:\n{loop}")
+    message = "each rank makes its own mean of the first batch of its share for the loss"
+    assert [f.message for _, f in report.findings(Severity.REVIEW)] == [message] * is_reviewed

@@ -33,9 +33,16 @@ def carried_numbers(parts: Iterable[LossPart], totals: BatchTotals, values: Rank
         seen.add((id(scope), name))
         line = _carrying(node, name, scope or file.module, file, values, totals) if values.differs(node, file) else None
         if line is not None:
-            message = f"each rank makes its own {name} of the batches of its share, one after the other, for the loss"
+            how = (
+                "batches of its share, one after the other," if _is_in_loop(line, file) else "first batch of its share"
+            )
+            message = f"each rank makes its own {name} of the {how} for the loss"
             advice = "make it of mean_over_ranks() of what a batch gives, and all ranks have the same"
             yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
+
+
+def _is_in_loop(line: cst.CSTNode, file: SourceFile) -> bool:
+    return any(isinstance(outer, _LOOPS) for outer in file.ancestors(line)) or file.class_around(line) is not None
 
 
 def _is_operand(node: cst.CSTNode, file: SourceFile) -> bool:
@@ -69,7 +76,9 @@ def _carrying(
     binding = [*begun, *(other.target for other in file.nodes(cst.For, below=scope) if name in names_in(other.target))]
     if loop is None or any(outer is loop for line in binding for outer in file.ancestors(line)):
         return None
-    return next((line for line in carrying if any(outer is loop for outer in file.ancestors(line))), None)
+    made_before = [line for line in begun if totals.is_total(line.value, file)]
+    inside = [line for line in carrying if any(outer is loop for outer in file.ancestors(line))]
+    return next(iter([*inside, *made_before]), None)
 
 
 def _loop_over_batches(node: cst.CSTNode, file: SourceFile, values: RankValues) -> cst.CSTNode | None:
@@ -99,11 +108,19 @@ def _is_for_next(line: _Line, use: cst.CSTNode, file: SourceFile, totals: BatchT
 
 
 def _reads(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow, depth: int) -> bool:
-    parts = [part for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute))]
+    parts = [p for p in walk(node) if isinstance(p, (cst.Name, cst.Attribute)) and not _is_label(p, file)]
     if any(dotted(part) == name for part in parts):
         return True
     made = (value for part in parts if isinstance(part, cst.Name) for value in flow.scopes(file).assigned(part))
     return depth > 0 and "." in name and any(_reads(value, name, file, flow, depth - 1) for value in made)
+
+
+def _is_label(node: cst.Name | cst.Attribute, file: SourceFile) -> bool:
+    """Return whether a name is that of an attribute or an argument, and reads no variable."""
+    outer = file.parent(node)
+    return (isinstance(outer, cst.Attribute) and outer.attr is node) or (
+        isinstance(outer, cst.Arg) and outer.keyword is node
+    )
 
 
 def _is_of_samples(line: _Line, file: SourceFile, values: RankValues) -> bool:
