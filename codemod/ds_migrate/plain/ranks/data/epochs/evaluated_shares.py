@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.epochs.share_statistics import sums_up, uses
+from ds_migrate.plain.ranks.data.epochs.share_statistics import comprehensions, sums_up, uses
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loader_names import names_in_loop
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
@@ -17,6 +17,9 @@ from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import last_statement, walk
 from ds_migrate.syntax.source import SourceFile
+
+_EVALUATED = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
+_REDUCE = "loop over a separate loader of all data here, or reduce the metrics over ranks"
 
 
 def evaluated_shares(
@@ -41,14 +44,19 @@ def evaluated_shares(
             if any(id(part) in training for part in walk(loop.body)) or not uses(modules, loop.body, file, facts.flow):
                 continue
             if sums_up(loop, file):
-                message = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
-                advice = "loop over a separate loader of all data here, or reduce the metrics over ranks"
+                message, advice = _EVALUATED, _REDUCE
             elif not _looks_at_one_batch(loop) and _writes(loop.body, file, calls, facts.flow):
                 message = "this writes what a rank's share gives: the loader trains too, and shard() divides it"
                 advice = "loop over a separate loader of all data here"
             else:
                 continue
             yield Note(Code.PLAIN_SAMPLER, file, loop, message, advice)
+        for comp in comprehensions(file):
+            drawn = [facts.flow.node(v) for v in loaders_of(comp.for_in.iter, file, facts.flow)]
+            if not any(id(maker) in makers for maker in drawn) or any(id(part) in training for part in walk(comp)):
+                continue
+            if uses(modules, comp, file, facts.flow):
+                yield Note(Code.PLAIN_SAMPLER, file, comp, _EVALUATED, _REDUCE)
 
 
 def _looks_at_one_batch(loop: cst.For) -> bool:

@@ -15,7 +15,7 @@ from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.data.epochs.collected_items import collected_items
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import mentions, targets
+from ds_migrate.syntax.nodes import called_name, mentions, targets
 from ds_migrate.syntax.source import SourceFile
 
 _KEEPS = frozenset({"append", "extend", "update", "add"})
@@ -34,9 +34,29 @@ def share_statistics(
             if uses(modules, loop.body, file, flow) or _steps(loop, file, flow):
                 continue
             if sums_up(loop, file):
-                message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
-                advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
-                yield Note(Code.PLAIN_AGREEMENT, file, loop, message, advice)
+                yield _note(file, loop)
+        for comp in comprehensions(file):
+            if common.holds(comp) or not values.are_shares(loaders_of(comp.for_in.iter, file, flow)):
+                continue
+            if not uses(modules, comp, file, flow):
+                yield _note(file, comp)
+
+
+def _note(file: SourceFile, node: cst.CSTNode) -> Note:
+    message = "this sums up a rank's share of the data, so that each rank may train by other numbers"
+    advice = "loop over a loader of all data here, or give the numbers to mean_over_ranks()"
+    return Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
+
+
+def comprehensions(file: SourceFile) -> Iterator[cst.BaseComp]:
+    """Yield the comprehensions of a file that make something of each batch, or other item, which they run over."""
+    for comp in file.nodes(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp):
+        made = [comp.key, comp.value] if isinstance(comp, cst.DictComp) else [comp.elt]
+        outer = file.parent(comp)
+        call = file.parent(outer) if isinstance(outer, cst.Arg) else None
+        is_of_first = isinstance(call, cst.Call) and called_name(call) == "next"
+        if not is_of_first and any(mentions(part, set(names_in(comp.for_in.target))) for part in made):
+            yield comp
 
 
 def _steps(loop: cst.For, file: SourceFile, flow: Flow) -> bool:
