@@ -278,3 +278,27 @@ def test_a_wrapper_that_hands_on_a_closure_is_refused(tmp_path: Path) -> None:
     loop = LOOP.replace("noam.step()", "noam.step(lambda: F.mse_loss(model(x), y))")
     codes = [code for code, _ in blocked(tmp_path, body(wrapper) + body(loop).removeprefix(HEADER))]
     assert Code.PLAIN_CLOSURE in codes
+
+
+SCAFFOLD = """
+    class Scaffold(torch.optim.Optimizer):
+        def step(self, server, client):
+            for group in self.param_groups:
+                for p, c, d in zip(group["params"], server, client):
+                    p.data.add_(p.grad + c - d, alpha=-0.1)
+
+
+    model = Net()
+    optimizer = Scaffold(model.parameters(), {})
+    controls = [torch.zeros_like(p) for p in model.parameters()]
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step(controls, controls)
+    """
+
+
+@pytest.mark.parametrize(("given", "named"), [("controls, controls", "controls, controls"), ("closure", "a closure")])
+def test_what_a_step_is_given_is_named(given: str, named: str, tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, body(SCAFFOLD).replace("(controls, controls)", f"({given})"))
+    assert code == Code.PLAIN_CLOSURE and message == f"step() is given {named}, which engine.step() does not take"

@@ -100,10 +100,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
     optimizers = of_kind(values, Kind.OPTIMIZER)
     if optimizers:
         if scaler is None and not are_arguments_empty(call, file, flow, callers):
-            yield Refusal(
-                Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
-                "compute loss and backward() before step(), and call step() without arguments",
-            )  # fmt: skip
+            yield _given_to_step(call, file, flow)
         yield Step(file, call, call, owner, optimizers, scaler)
         return
     if any(is_of_other_framework(value.name) for value in values):
@@ -117,6 +114,22 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
         owner = stepped
     if not is_known and _may_be_optimizer(owner, file):
         yield _untraced(call, owner, file, flow, callers)
+
+
+def _given_to_step(call: cst.Call, file: SourceFile, flow: Flow) -> Refusal:
+    """Return why the arguments of a step do not reach the optimizer through an engine."""
+    (first, *others) = call.args
+    is_function = isinstance(first.value, cst.Lambda) or of_kind(flow.values(first.value, file), *_OWN_BACKWARD[:2])
+    if others or first.star or not (is_function or "closure" in expression_text(first.value).lower()):
+        text = ", ".join(expression_text(arg.value) for arg in call.args)
+        return Refusal(
+            Code.PLAIN_CLOSURE, file, call, f"step() is given {text}, which engine.step() does not take",
+            "set it as an attribute of the optimizer before step(), and call step() without arguments",
+        )  # fmt: skip
+    return Refusal(
+        Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
+        "compute loss and backward() before step(), and call step() without arguments",
+    )  # fmt: skip
 
 
 def _untraced(call: cst.Call, owner: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> Refusal:
