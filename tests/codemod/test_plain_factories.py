@@ -8,7 +8,7 @@ import examples
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, body, convert, run
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 NETS = """\
 import torch.nn as nn
@@ -307,3 +307,34 @@ def test_a_function_of_a_library_is_given_the_model_of_a_library(tmp_path: Path)
     loop = loop.replace("model = Net()", "model = setup(config)\ncount = sum(p.numel() for p in model.parameters())")
     report = run(tmp_path, train=f"{HEADER}from recipes import config, get_optimizer, setup\n{loop}")
     assert "    model=model,\n    optimizer=optimizer,\n" in (report.files[0].after or b"").decode()
+
+
+LAMBDAS = """
+    def optimizer_of(name, model, lr):
+        params = model.parameters()
+        return {
+            "sgd": lambda: torch.optim.SGD(params, lr=lr, momentum=0.9),
+            "adam": lambda: torch.optim.Adam(params, lr=lr),
+        }[name]()
+
+
+    model = Net()
+    optimizer = optimizer_of("sgd", model, 0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    """
+
+
+def test_an_optimizer_is_made_by_one_of_several_lambdas(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(LAMBDAS))
+    assert "    model=model,\n" in after and '"zero_optimization": {"stage": 1}' in after
+    other = convert(tmp_path, body(LAMBDAS).replace("optim.Adam(", "optim.Adafactor("))
+    assert '"zero_optimization": {"stage": 0}' in other
+
+
+def test_optimizers_of_several_lambdas_that_hold_other_parameters_are_refused(tmp_path: Path) -> None:
+    text = body(LAMBDAS).replace("Adam(params", "Adam(model.fc.parameters()")
+    ((code, message),) = blocked(tmp_path, text)
+    assert code == Code.PLAIN_ENGINE and "which of several optimizers is made decides on them" in message

@@ -200,9 +200,13 @@ class Flow:
 
     def construction(self, call: cst.Call, file: SourceFile) -> cst.Call:
         """Return the call that makes an object: of a factory, that of what it chooses, with the arguments for it."""
+        return next(iter(self.constructions(call, file)), call)
+
+    def constructions(self, call: cst.Call, file: SourceFile) -> list[cst.Call]:
+        """Return the calls that may make an object where a factory, or an item of a dict, is called."""
         callees = self.in_order(self.values(call.func, file))
-        chosen = (self._expressions.chosen_by(callee, call, file) for callee in callees)
-        return next((one[1] for one in chosen if one is not None), call)
+        chosen = [self._expressions.chosen_by(callee, call, file) for callee in callees]
+        return [one[1] for one in chosen if one is not None]
 
     def is_call_of(self, call: cst.Call, file: SourceFile, names: Collection[str]) -> bool:
         """Return whether a call may be one of these functions of a library, by their dotted names."""

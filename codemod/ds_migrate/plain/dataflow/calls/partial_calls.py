@@ -1,6 +1,7 @@
 """Calls of what ``functools.partial`` returns: those of its function, with the arguments of both.
 
-A lambda that gives its one argument to an optimizer, with settings by keyword, is such a partial too.
+A lambda that gives its one argument to an optimizer, with settings by keyword, is such a partial too, and so is one
+without arguments that makes an object of a class.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
@@ -20,8 +21,13 @@ PARTIAL, LAMBDA = "functools.partial", "lambda"
 
 
 def as_partial(function: cst.Lambda) -> cst.Call | None:
-    """Return the partial that does what ``lambda params: Adam(params, lr=lr)`` does; None for other lambdas."""
+    """Return the partial that does what ``lambda params: Adam(params, lr=lr)`` does; None for other lambdas.
+
+    So does one of ``lambda: Adam(params, lr=lr)``.
+    """
     params, made = function.params, function.body
+    if isinstance(made, cst.Call) and made.args and not params.children and last_name(made.func)[:1].isupper():
+        return cst.Call(cst.Name("partial"), [cst.Arg(made.func), *made.args])
     if not isinstance(made, cst.Call) or not made.args or len(params.children) != 1 or len(params.params) != 1:
         return None
     first, *settings = made.args

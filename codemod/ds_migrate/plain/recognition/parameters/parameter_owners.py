@@ -66,6 +66,8 @@ def owners_of(
     )
     if given is None or given.star:
         raise UnknownOwnerError("it is given no parameters that can be followed")
+    if any(not _is_given_alike(other, given) for other in flow.constructions(maker, file)):
+        raise UnknownOwnerError("which of several optimizers is made decides on them")
     owners = Owners(calls=calls, only_calls=only_calls, around=list(file.ancestors(maker)))
     owners.filters.is_frozen_fixed = not any(_FREEZES.search(other.data) for other in flow.files.values())
     modules = [arg.value for arg in made.args if not arg.star and of_kind(flow.values(arg.value, file), Kind.MODULE)]
@@ -95,6 +97,12 @@ def owners_of(
         raise UnknownOwnerError("some are of modules that have no name there")
     owners.is_partial |= owners.filters.is_partial
     return owners
+
+
+def _is_given_alike(construction: cst.Call, params: cst.Arg) -> bool:
+    """Return whether another optimizer that may be made in the same place gets the same parameters."""
+    given = argument(construction, 0, "params") or argument(construction, None, "params")
+    return given is None or given.value.deep_equals(params.value)
 
 
 def owners_of_group(call: cst.Call, file: SourceFile, flow: Flow) -> Owners:
