@@ -73,3 +73,9 @@ def test_what_a_rank_does_alone_leaves_its_line(line: str, expected: str, tmp_pa
     after = convert(tmp_path, HEADER + "cuda = torch.cuda.is_available()\n" + LOOP + line)
     ast.parse(after)
     assert after.endswith("    engine.step()\n" + expected)
+
+
+def test_a_call_that_goes_from_a_tuple_of_calls_leaves_none(tmp_path: Path) -> None:
+    calls = "    optimizer.zero_grad(), F.mse_loss(model(x), y).backward(), optimizer.step()\n"
+    after = convert(tmp_path, HEADER + LOOP.partition("    optimizer")[0] + calls)
+    assert after.endswith("    None, engine.backward(F.mse_loss(engine(x), y)), engine.step()\n")

@@ -8,10 +8,12 @@ from ds_migrate.syntax.source import SourceFile
 
 
 def remove_call(file: SourceFile, call: cst.CSTNode) -> None:
-    """Remove the statement that a call is."""
+    """Remove the statement that a call is; in another expression, leave the None that it returns."""
     statement = file.parent(call)
-    assert isinstance(statement, cst.Expr)
-    remove_statement(file, statement)
+    if isinstance(statement, cst.Expr):
+        remove_statement(file, statement)
+    else:
+        file.replace(call, "None")
 
 
 def remove_statement(file: SourceFile, small: cst.BaseSmallStatement) -> None:
