@@ -878,7 +878,7 @@ OWN_TENSOR = """
             return Value(self.data + other.data)
 
         def backward(self):
-            self.grad = 1.0
+            self.grad += 1.0
 
 
     class Own:
@@ -893,6 +893,7 @@ OWN_TENSOR = """
         value = own(Value(1.0)) + Value(2.0)
         result = value
         result.backward()
+        print(value.grad)
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), y)
         loss.backward()
@@ -901,5 +902,8 @@ OWN_TENSOR = """
 
 
 def test_backward_of_an_own_tensor_is_none_of_torchs(tmp_path: Path) -> None:
-    after = convert(tmp_path, body(OWN_TENSOR))
+    report = run(tmp_path, train=body(OWN_TENSOR))
+    after = (report.files[0].after or b"").decode()
+    assert not list(report.findings(Severity.REVIEW))
     assert "    result.backward()\n" in after and "    engine.backward(loss)\n" in after
+    assert "allreduce_gradients" not in after

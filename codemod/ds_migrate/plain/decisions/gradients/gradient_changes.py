@@ -16,6 +16,7 @@ from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.plain.recognition.origins.function_uses import class_around
 from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
+from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import indices_of
 from ds_migrate.syntax.source import SourceFile
@@ -63,6 +64,7 @@ def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpr
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):
             is_other = plan.facts.operations.is_attacked(node.value, file)
+            is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
             if not is_other and _acts_on_steps(node, file, plan):
                 yield Place(file, node), values
 

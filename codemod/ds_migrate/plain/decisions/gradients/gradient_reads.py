@@ -19,6 +19,7 @@ from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Place
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
+from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -36,6 +37,7 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
             read = Place(file, node)
             is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
             is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
+            is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
             if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
                 continue
             places = in_stepping_functions(read, plan)
