@@ -590,3 +590,61 @@ def test_two_loaders_of_the_only_object_of_a_class_are_divided_without_a_review(
     )
     found = [finding.message for _, finding in run(tmp_path, train=body(again)).findings(Severity.REVIEW)]
     assert found and all("may make loaders for evaluation too" in message for message in found)
+
+
+CLASSES = """
+    class Batches:
+        def __init__(self):
+            self.loader = DataLoader(data, batch_size=4, shuffle=True)
+            self.it = None
+
+        def draw(self):
+            if self.it is None:
+                self.it = iter(self.loader)
+            return next(self.it)
+
+
+    class Shown:
+        def __init__(self):
+            self.loader = DataLoader(data, batch_size=8)
+            self.it = None
+
+        def draw(self):
+            if self.it is None:
+                self.it = iter(self.loader)
+            return next(self.it)
+
+
+    def score(x, y):
+        with torch.no_grad():
+            return F.mse_loss(model(x), y).item()
+
+
+    def validate(batches):
+        x, y = batches.draw()
+        print(score(x, y))
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches, shown = Batches(), Shown()
+    for step in range(20):
+        x, y = batches.draw()
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        validate(shown)
+    """
+
+
+def test_loaders_of_unrelated_classes_with_attributes_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    text = convert(tmp_path, body(CLASSES))
+    assert "self.loader = shard(DataLoader(data, batch_size=4, shuffle=True))" in text and text.count("shard(") == 1
+
+
+def test_loaders_of_one_attribute_are_kept_together_where_an_object_is_of_both_classes(tmp_path: Path) -> None:
+    joined = CLASSES.replace(
+        "batches, shown = Batches(), Shown()",
+        "class Both(Batches, Shown):\n        pass\n\n\n    batches = shown = Both()",
+    )
+    assert convert(tmp_path, body(joined)).count("shard(") == 2

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Variable
-from ds_migrate.syntax.nodes import dotted, parameters, set_values
+from ds_migrate.syntax.nodes import dotted, last_name, parameters, set_values, without_index
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -98,12 +98,39 @@ class Scopes:
         return found
 
     def assigned(self, name: cst.Name | cst.Attribute) -> list[cst.BaseExpression]:
-        """Return what a name is assigned where it is the variable that it is here; for an attribute, everywhere."""
+        """Return what a name is assigned where it is the variable that it is here.
+
+        For an attribute, this is everywhere, but for one of ``self`` in classes that share no object with the one here.
+        """
         lines = self._set.get(dotted(name) or "", ())
-        if isinstance(name, cst.Attribute) or not lines:
-            return [value for _, value in lines]
+        if not lines:
+            return []
+        if isinstance(name, cst.Attribute):
+            here = self.file.class_around(name) if dotted(name.value) == "self" else None
+            own = [value for line, value in lines if self._may_share(here, self.file.class_around(line))]
+            return own or [value for _, value in lines]
         scope = self.owner(name.value, name)
         return [value for line, value in lines if self.owner(name.value, line) is scope]
+
+    def _may_share(self, one: cst.ClassDef | None, other: cst.ClassDef | None) -> bool:
+        """Return whether one object may be of both classes: of one that is built on both, or on one of them."""
+        if one is None or other is None or one is other:
+            return True
+        keys = {id(one), id(other)}
+        return any(keys <= family for family in self._families)
+
+    @cached_property
+    def _families(self) -> list[set[int]]:
+        """Each class of the file with those of the file that it is built on, by identity."""
+        by_name = {node.name.value: node for node in self.file.nodes(cst.ClassDef)}
+        found = list[set[int]]()
+        for node in by_name.values():
+            family = [node]
+            for cls in family:  # grows
+                bases = [by_name.get(last_name(without_index(base.value))) for base in cls.bases]
+                family += [base for base in bases if base is not None and base not in family]
+            found.append({id(cls) for cls in family})
+        return found
 
     def variable(self, name: str, at: cst.CSTNode) -> Variable:
         """Return the variable that a name means at a node."""

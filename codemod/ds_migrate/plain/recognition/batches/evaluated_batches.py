@@ -35,13 +35,17 @@ def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     return True
 
 
-def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a function sets a module to ``eval()``, or computes without gradients."""
+def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow, depth: int = 2) -> bool:
+    """Return whether a function, or one that it calls, sets a module to ``eval()`` or computes without gradients."""
     calls = file.nodes(cst.Call, below=function)
     return any(
         (isinstance(call.func, cst.Attribute) and call.func.attr.value == "eval" and not call.args)
         or flow.is_call_of(call, file, NO_GRAD)
         for call in calls
+    ) or any(
+        isinstance(inner := flow.node(value), cst.FunctionDef) and _evaluates(inner, flow.file(value), flow, depth - 1)
+        for call in (calls if depth else ())
+        for value in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
     )
 
 
