@@ -515,3 +515,18 @@ def test_a_module_that_each_rank_trained_by_itself_is_reported(
     ]
     assert len(messages) == len(found)
     assert all(s == e and m.startswith(text) for (s, m), (e, text) in zip(messages, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("timeout=timedelta(hours=2)", "timeout=timedelta(hours=2)"),
+        ("timeout=None", ""),
+        ("None, args.wait", "timeout=args.wait"),
+    ],
+)
+def test_ranks_wait_for_each_other_as_long_as_the_program_says(given: str, kept: str, tmp_path: Path) -> None:
+    text = "from datetime import timedelta\n" + body(SPAWNED)
+    group = 'dist.init_process_group("nccl", init_method=args.url, world_size=args.world_size, rank=args.rank)'
+    after = convert(tmp_path, text.replace(group, f'dist.init_process_group("nccl", {given})'))
+    assert f"init_distributed({', '.join(filter(None, ['share_random_state=False', kept]))})" in after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -142,7 +143,7 @@ def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: calls.append(("device", device)))
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: calls.append(("group", backend)))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *given, **more: calls.append((*given, more)))
     monkeypatch.setattr("deepspeed.init_distributed", lambda **given: calls.append(("engine", given["dist_backend"])))
-    _distributed.init_distributed(4, 3, share_random_state=False)
-    assert calls == [("device", 1), ("group", "nccl"), ("engine", "nccl")]
+    _distributed.init_distributed(4, 3, share_random_state=False, timeout=timedelta(hours=2))
+    assert calls == [("device", 1), ("nccl", {"timeout": timedelta(hours=2)}), ("engine", "nccl")]

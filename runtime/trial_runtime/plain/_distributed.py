@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 import deepspeed
 import torch
@@ -23,7 +24,11 @@ _LAUNCHED = {name: os.environ[name] for name in _NAMES if "RANK" in os.environ a
 
 
 def init_distributed(
-    world_size: int | None = None, rank: int | None = None, *, share_random_state: bool = True
+    world_size: int | None = None,
+    rank: int | None = None,
+    *,
+    share_random_state: bool = True,
+    timeout: timedelta | None = None,
 ) -> None:
     """Start the ranks of a script under ``python``, ``torchrun`` or ``deepspeed``, on GPUs or CPUs. Collective.
 
@@ -60,7 +65,7 @@ def init_distributed(
         torch.cuda.set_device(local_rank())
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if not dist.is_initialized():
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, timeout=timeout)
         if share_random_state:
             _random_state.share_random_state()
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)

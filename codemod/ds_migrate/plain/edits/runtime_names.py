@@ -35,11 +35,11 @@ class RuntimeNames:
             known[name] = file.names.fresh(name, f"{name}_")
         return known[name]
 
-    def start(self, file: SourceFile, arguments: str = "", counts: Sequence[str] = ()) -> str:
+    def start(self, file: SourceFile, arguments: str = "", counts: Sequence[str] = (), timeout: str = "") -> str:
         """Return the expression that starts the ranks. Only the runtime compares ``counts`` with the launcher's."""
         if self._is_there or counts:
             return f"{self.name(file, 'init_distributed')}({arguments})"
-        return f"{file.imports.module('deepspeed')}.init_distributed()"
+        return f"{file.imports.module('deepspeed')}.init_distributed({timeout})"
 
     def main_rank(self, file: SourceFile) -> str:
         """Return the condition that holds on rank 0."""

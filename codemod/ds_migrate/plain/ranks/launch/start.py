@@ -20,7 +20,7 @@ from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, 
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code
+from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _START = "start of the ranks"
@@ -54,7 +54,7 @@ def start_ranks(
     for file, call in groups:
         if not file.edits.once(call, _START):
             continue
-        file.replace(call, runtime.start(file, _arguments(call), _counts(call)))
+        file.replace(call, runtime.start(file, _arguments(call), _counts(call), _timeout(call)))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     if any(facts.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
         _keep_groups(facts, files, converted)
@@ -173,7 +173,13 @@ def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, convert
 
 
 def _arguments(call: cst.Call) -> str:
-    return ", ".join([*_counts(call), "share_random_state=False"])
+    return ", ".join([*_counts(call), "share_random_state=False", *filter(None, [_timeout(call)])])
+
+
+def _timeout(call: cst.Call) -> str:
+    """Return how long the ranks of a program wait for each other, as an argument; "" where it leaves that to torch."""
+    given = argument(call, 2, "timeout")
+    return f"timeout={code(given.value)}" if given is not None and dotted(given.value) != "None" else ""
 
 
 def _counts(call: cst.Call) -> list[str]:
