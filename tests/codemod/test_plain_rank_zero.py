@@ -418,3 +418,21 @@ def print_size(model):
 """
     after = convert(tmp_path, f"{HEADER}{text}{LOOP}print_size(model)\n")
     assert "def print_size(model):\n    if not is_main_rank():\n        return\n    torch.save(" in after
+
+
+def test_ranks_wait_for_a_file_before_they_ask_for_its_size(tmp_path: Path) -> None:
+    save = """\
+import os
+from pathlib import Path
+
+
+def save(model, path):
+    torch.save(model.state_dict(), f"{path}.tmp")
+    os.replace(f"{path}.tmp", path)
+    size = path.stat().st_size
+    return size
+
+
+"""
+    after = convert(tmp_path, f"{HEADER}{save}{LOOP}size = save(model, Path('best.pt'))\n")
+    assert "    wait_for_all_ranks()\n    size = path.stat().st_size\n" in after

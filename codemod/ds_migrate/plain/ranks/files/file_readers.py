@@ -30,7 +30,7 @@ _READS = (
     "safetensors.torch.load_file", "os.stat", "os.path.getsize", "sentence_transformers.SentenceTransformer",
     "sentence_transformers.models.Transformer",
 )  # fmt: skip
-_READING_METHODS = frozenset({"read_text", "read_bytes"})
+_READING_METHODS = frozenset({"read_text", "read_bytes", "stat", "lstat"})
 _LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder")
 # Functions that copy or move to their second argument.
 _COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})

@@ -177,8 +177,8 @@ class OutputCalls:
         """Return the path that a call writes to."""
         if opens_to_write(call, file):
             return path_opened(call)
-        is_copy = last_name(call.func) in _MOVING and self._flow.is_call_of(call, file, _SAVES)
-        if is_copy or self._flow.is_call_of(call, file, ("torch.save",)) or self.is_artifact(call, file):
+        is_move = last_name(call.func) in _MOVING and self.saves(call, file)  # os.replace("best.tmp", "best.pt")
+        if is_move or self._flow.is_call_of(call, file, ("torch.save",)) or self.is_artifact(call, file):
             return self._path_of(call, file)
         return None
 
