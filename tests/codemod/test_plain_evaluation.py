@@ -651,6 +651,9 @@ class Trainer:
     def evaluate(self, loader):
         self.run(loader, validate=True)
 
+    def log(self, loader, validate):
+        print(self.run(loader, validate))
+
     def epoch(self, loader, is_training):
         if is_training:
             self.run(loader)
@@ -669,6 +672,7 @@ Trainer(Net()).fit(DataLoader(data, batch_size=4, shuffle=True), DataLoader(data
         ("self.run(train_loader)", "self.run(val_loader, validate=True)"),
         ("self.run(train_loader, False)", "self.evaluate(val_loader)"),
         ("self.epoch(train_loader, True)", "self.epoch(val_loader, False)"),
+        ("self.log(train_loader, False)", "self.log(val_loader, validate=True)"),
         ("for name, loader in [('train', train_loader), ('val', val_loader)]:", "    self.run(loader, name == 'val')"),
         ("for loader, flag in ((train_loader, False), (val_loader, True)):", "    self.run(loader, validate=flag)"),
         (

@@ -26,6 +26,8 @@ from ds_migrate.syntax.branches import parting
 from ds_migrate.syntax.nodes import argument, code, dotted, iterator_argument, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
+_Below = tuple[cst.Call, SourceFile, cst.FunctionDef, cst.CSTNode, SourceFile]
+
 
 def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:
     """Return the calls that make the loaders whose batches the steps are made of."""
@@ -45,12 +47,18 @@ def training_loaders(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[Sour
 
 
 def _given(
-    file: SourceFile, node: cst.CSTNode, facts: LoopFacts, depth: int, names: frozenset[str] | None = None
+    file: SourceFile,
+    node: cst.CSTNode,
+    facts: LoopFacts,
+    depth: int,
+    names: frozenset[str] | None = None,
+    below: _Below | None = None,
 ) -> tuple[Values, Values]:
     """Return the loaders that calls of the functions around a node are given, without it and with it running.
 
     Args:
         names: the parameters of the function around the node that matter; None for all.
+        below: where the node is a call, the node in its function that this is asked for.
     """
     idle: Values = frozenset()
     busy: Values = frozenset()
@@ -60,8 +68,12 @@ def _given(
         args = _arguments(call, function, caller, names, facts.flow)
         for bindings in rounds_of(call, caller, facts.flow):
             held = [(arg, found) for arg in args if (found := _held(arg, caller, bindings, facts.flow))]
-            if leaves_out(call, caller, function, node, file, facts.flow, bindings) or is_left_out(
-                call, caller, bindings, facts.flow
+            if (
+                leaves_out(call, caller, function, node, file, facts.flow, bindings)
+                or is_left_out(call, caller, bindings, facts.flow)
+                or (
+                    below is not None and leaves_out(*below, facts.flow, _constants(call, caller, function, facts.flow))
+                )
             ):
                 idle |= frozenset().union(*(found for _, found in held))
                 continue
@@ -71,9 +83,16 @@ def _given(
             passed = frozenset(arg.value for arg, _ in held if isinstance(arg, cst.Name)) & known
             busy |= frozenset(v for arg, found in held if dotted(arg) not in passed for v in found)
             if passed or not held:  # what is passed on is what each call around gives
-                deeper, others = _given(caller, call, facts, depth - 1, passed or None)
+                inner = call, caller, function, node, file
+                deeper, others = _given(caller, call, facts, depth - 1, passed or None, inner)
                 idle, busy = idle | deeper, busy | others
     return idle, busy
+
+
+def _constants(call: cst.Call, file: SourceFile, function: cst.FunctionDef, flow: Flow) -> Bindings:
+    """Return the parameters of a function for which a call gives a constant, with it."""
+    given = ((p.name.value, flow.given(call, function, p.name.value, file)) for p in parameters(function))
+    return {name: arg.value for name, arg in given if arg is not None and constant_of(arg.value, {}, file, flow, 0)}
 
 
 def _in_rounds(step: Step, flow: Flow) -> tuple[Values, Values]:
