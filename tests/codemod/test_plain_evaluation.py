@@ -785,3 +785,30 @@ def test_a_loop_that_asks_for_the_loaders_which_it_makes_gets_each_a_share(line:
     report = run(tmp_path, train=HEADER + text)
     assert b"return shard(DataLoader(" in (report.files[0].after or b"")
     assert any("may make loaders for evaluation too" in f.message for _, f in report.findings(Severity.REVIEW))
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_reviewed"),
+    [
+        ("model.training", True),
+        ("torch.is_grad_enabled()", True),
+        ("loss.requires_grad", False),
+        ("not torch.isnan(loss)", False),
+        ("is_training", False),
+    ],
+)
+def test_a_condition_that_may_evaluate_the_share_of_a_loader_is_for_review(
+    condition: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    """Both loaders were divided, and no finding named that one of them is evaluated."""
+    text = (
+        "def run(loader, is_training):\n    for x, y in loader:\n        loss = F.mse_loss(model(x), y)\n"
+        f"        if {condition}:\n            optimizer.zero_grad()\n            loss.backward()\n"
+        "            optimizer.step()\n\n\n"
+        "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "first, second = DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=8)\n"
+        "run(first, True)\nmodel.eval()\nrun(second, False)\n"
+    )
+    found = [f.message for _, f in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
+    message = "a condition decides whether this trains: it may evaluate a rank's share of a loader"
+    assert found.count(message) == is_reviewed

@@ -15,6 +15,7 @@ from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted
 from ds_migrate.plain.ranks.data.epochs.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
+from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_training
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, runs_alone
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
@@ -147,5 +148,7 @@ def share_data(
         else:
             divided_whole.add(id(maker))
         converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
+    for note in undecided_training({id(maker) for _, maker in makers}, plan.facts) if is_of_one_process else ():
+        review(note)
     for note in evaluated_shares(divided_whole, written, files, plan) if is_of_one_process else ():
         review(note)
