@@ -1278,3 +1278,34 @@ def test_a_field_of_a_record_differs_where_the_number_that_it_is_given_does(
     setup = RESULT.format(base=base).replace("class Result", f"{decorator}class Result")
     text = converted(tmp_path, setup, after=f"result = Result(total, epoch=epoch)\nif {test}:\n    break")
     assert (f"if rank_0_decides({test}):" in text) is differs
+
+
+@pytest.mark.parametrize(
+    ("lines", "agreed"),
+    [
+        ("[step(x, y) for x, y in loader if x.mean() > 0]", "if rank_0_decides(x.mean() > 0)]"),
+        (
+            "for x, y in loader:\n    step(x, y) if x.mean() > 0 else None",
+            "step(x, y) if rank_0_decides(x.mean() > 0) else",
+        ),
+        ("shown = [x for x, y in loader if x.mean() > 0]", ""),
+    ],
+)
+def test_a_condition_in_an_expression_that_leads_to_a_step_is_rank_0_s(lines: str, agreed: str, tmp_path: Path) -> None:
+    text = """
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+    def step(x, y):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+    for x, y in loader:
+        step(x, y)
+    """
+    after = convert(tmp_path, body(text) + lines + "\n")
+    assert ("rank_0_decides(" in after) is bool(agreed) and agreed in after

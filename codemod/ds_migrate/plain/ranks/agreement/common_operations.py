@@ -15,7 +15,7 @@ from ds_migrate.plain.ranks.agreement.setting_sources import source_writes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import code, elements, last_name, targets, walk
+from ds_migrate.syntax.nodes import children, code, elements, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
@@ -24,6 +24,9 @@ _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "wei
 def setting_of(target: cst.BaseExpression) -> str | None:
     """Return which number of an optimizer is set, as the learning rate."""
     return _SETTINGS.get(code(target.slice[0]).strip("'\"")) if isinstance(target, cst.Subscript) else None
+
+
+Condition = cst.If | cst.While | cst.IfExp | cst.CompIf
 
 
 class CommonOperations:
@@ -77,8 +80,11 @@ class CommonOperations:
             if function is not None:
                 places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
 
-    def is_led_by(self, node: cst.If | cst.While, file: SourceFile) -> bool:
+    def is_led_by(self, node: Condition, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
+        if isinstance(node, cst.CompIf):  # [step(batch) for batch in loader if fits(batch)]
+            made = next(outer for outer in file.ancestors(node) if isinstance(outer, cst.BaseComp))
+            return any(self.holds(part) for part in children(made) if part is not made.for_in)
         branches = [node.body, *([node.orelse] if node.orelse is not None else [])]
         if self._nodes and any(self._ends_training(branch, file) for branch in branches):
             return True

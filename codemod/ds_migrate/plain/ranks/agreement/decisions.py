@@ -21,7 +21,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
-from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, setting_of
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, setting_of
 from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
@@ -103,7 +103,7 @@ def agree(
 
     led = [
         (file, node)
-        for file in files for node in file.nodes(cst.If, cst.While)
+        for file in files for node in file.nodes(cst.If, cst.While, cst.IfExp, cst.CompIf)
         if id(node) not in decided and counts(node, file)
         if values.differs(node.test, file) and common.is_led_by(node, file)
     ]  # fmt: skip
@@ -201,7 +201,7 @@ def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: Runti
 
 
 def _agree_on_test(
-    node: cst.If | cst.While,
+    node: Condition,
     file: SourceFile,
     values: RankValues,
     flow: Flow,
