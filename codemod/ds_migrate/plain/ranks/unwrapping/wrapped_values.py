@@ -47,9 +47,15 @@ class WrappedValues:
         self._callers = facts.callers
         self._calls = calls
         self._values = values
+        self._answers: dict[tuple[int, int], tuple[cst.CSTNode, Wrapped]] = {}  # with the nodes, which keeps their ids
 
     def of(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Wrapped:
         """Return whether an expression is a module in its wrapper, where it stands."""
+        if (id(node), depth) not in self._answers:
+            self._answers[id(node), depth] = node, self._find(node, file, depth)
+        return self._answers[id(node), depth][1]
+
+    def _find(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> Wrapped:
         if depth == 0:
             return Wrapped.SOMETIMES
         if is_found_bare(node, file, self._flow) or self._is_unwrapped(node, file):
