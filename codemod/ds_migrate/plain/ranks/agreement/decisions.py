@@ -27,7 +27,9 @@ from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
+from ds_migrate.plain.ranks.data.epochs.collections import Collections
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
+from ds_migrate.plain.ranks.data.epochs.replayed_samples import replayed_samples
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
@@ -146,13 +148,17 @@ def agree(
     for note in (*chosen_data(shares, flow, values), *settings_by_rank(changes, values)):
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *counted_ends(files, values, flow))
-    of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, totals, values))
+    collections = Collections(plan, files, totals, values)
+    of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, collections, values))
+    are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
+    of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))
+    noted |= {id(note.file.function(note.node) or note.file.module) for note in of_buffers}
+    of_shares += (*replayed_samples(plan, parts, collections, noted),)
     for note in of_shares:
         if may_run_alone(note.file, plan.facts):
             review(note)
-    if not any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites):
-        for note in buffer_notes(files, flow, values):
-            review(note)
+    for note in of_buffers:
+        review(note)
     return decided
 
 

@@ -10,7 +10,6 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.epochs.collections import Collections, Place
-from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
@@ -41,10 +40,9 @@ _KEEPS = frozenset(
 
 
 def collected_samples(
-    plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues
+    plan: ProgramPlan, files: list[SourceFile], collections: Collections, values: RankValues
 ) -> Iterator[Note]:
     """Yield a note for each call that saves what a training loop collects of a share, or that scores it as a whole."""
-    collections = Collections(plan, files, totals, values)
     if not collections.places:
         return
     finder = _Finder(plan, collections, values)
