@@ -15,6 +15,7 @@ from ds_migrate.plain.dataflow.rank_expressions import (
     literal_key,
     named_attribute,
 )
+from ds_migrate.plain.dataflow.signal_handlers import set_by_signals
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import dotted, indices_of, last_name, targets
 from ds_migrate.syntax.source import SourceFile
@@ -56,6 +57,8 @@ class RankStatements:
             function = file.function(node)
             if node.value is not None and function is not None:
                 yield partial(self._returned, node, function, file)
+        for target in set_by_signals(file, self._flow):
+            yield partial(self._variables, target, file)
         for call in file.nodes(cst.Call):
             yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
             if fields := self._flow.set_fields(call, file):
