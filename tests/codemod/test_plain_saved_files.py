@@ -582,3 +582,18 @@ def test_a_line_that_would_set_a_name_to_itself_behind_the_wrapper_goes(tmp_path
     test = f"def test(model):\n    {several}        model = model.module\n{end}"
     after = convert(tmp_path, "import os\n" + HEADER + test + text + "y = test(model)\n")
     assert f"def test(model):\n{end}" in after
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_left"),
+    [
+        ("with open('data.lock', 'w') as lock:\n    fcntl.flock(lock, fcntl.LOCK_EX)\n    model(data)", True),
+        ("lock = open('data.lock', 'w')\nfcntl.lockf(lock.fileno(), fcntl.LOCK_EX)", True),
+        ("with open('log.txt', 'a') as log:\n    fcntl.flock(log, fcntl.LOCK_EX)\n    log.write('x')", False),
+    ],
+)
+def test_a_file_by_which_processes_wait_for_each_other_is_every_rank_s(
+    lines: str, is_left: bool, tmp_path: Path
+) -> None:
+    after = convert(tmp_path, f"import fcntl\n{HEADER}{LOOP}{lines}\n")
+    assert ("devnull" not in after) is is_left

@@ -17,8 +17,10 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, called_name, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
+
+_LOCKS = frozenset({"flock", "lockf", "lock", "locking"})
 
 
 def write_once(
@@ -50,7 +52,7 @@ def write_once(
             path = None if is_opened else _log_file(call, file, facts)
             if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
                 continue
-            if of_rank.is_path(path_opened(call) if path is None else path.value, file):
+            if of_rank.is_path(path_opened(call) if path is None else path.value, file) or _is_lock(call, file):
                 continue
             if is_opened:
                 if not _is_saved_to(call, file, facts) and not _wait_for_readers(file, call, readers):
@@ -78,6 +80,22 @@ def _read_again(file: SourceFile, call: cst.Call) -> Note:
     message = "all ranks write this file at the same time, and read it again"
     advice = "write it on rank 0 alone (if is_main_rank(): ...), and call wait_for_all_ranks() before it is read"
     return Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
+
+
+def _is_lock(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a file is opened to be locked, and nothing is written to it: processes wait by it."""
+    outer = file.parent(call)
+    names = targets(outer) if isinstance(outer, cst.Assign) else []
+    if isinstance(outer, cst.WithItem) and outer.asname is not None:
+        names = [outer.asname.name]
+    opened = set(map(dotted, names))
+    uses = file.nodes(cst.Call, below=file.function(call) or file.module) if opened else []
+    is_locked = any(
+        called_name(use) in _LOCKS and any(dotted(part) in opened for arg in use.args for part in walk(arg.value))
+        for use in uses
+    )
+    methods = [use.func for use in uses if isinstance(use.func, cst.Attribute) and dotted(use.func.value) in opened]
+    return is_locked and not any(method.attr.value.startswith("write") for method in methods)
 
 
 def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
