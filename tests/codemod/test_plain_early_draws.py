@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, convert, run
+from plain_loops import HEADER, body, convert, run
 
 MAIN = """
 
@@ -74,3 +74,27 @@ def test_numbers_that_a_module_draws_behind_a_seed_of_the_script_are_no_review(t
     assert not list(
         run(tmp_path, train=script, data="import torch\n\nxs = torch.randn(8, 4)\n").findings(Severity.REVIEW)
     )
+
+
+def test_ranks_start_before_a_function_that_hands_over_the_one_that_trains(tmp_path: Path) -> None:
+    text = """
+        class Search:
+            def run(self):
+                rates = torch.rand(5)
+                self.set_up()
+                self.searcher.run(rates)
+
+            def set_up(self):
+                def fitness(lr):
+                    model = Net()
+                    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+                    for x, y in DataLoader(data, batch_size=4):
+                        optimizer.zero_grad()
+                        F.mse_loss(model(x), y).backward()
+                        optimizer.step()
+
+                self.searcher = searches.Searcher(fitness)
+        """
+    after = convert(tmp_path, "import searches\n" + body(text))
+    assert "    def run(self):\n        init_distributed()\n" in after
+    assert after.count("init_distributed()") == 1

@@ -53,7 +53,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             continue
         if callers and (is_command or len(callers) < len(every)):
             found.append((file, body[0], None))  # where a script has started the ranks before, it does nothing
-        maker = None if callers else _maker(function, file, facts, draws)
+        maker = None if callers else file.function(function) or _maker(function, file, facts, draws)
         if maker is not None:
             seen.append((file, maker, maker))
         elif not callers:
