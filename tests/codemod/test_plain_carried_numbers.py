@@ -106,3 +106,15 @@ def test_what_begins_with_each_batch_or_is_alike_on_all_ranks_is_no_review(
     before: str, lines: str, tmp_path: Path
 ) -> None:
     assert _carried(_loop(before, lines), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("over", "names"), [("losses", []), ("[(F.mse_loss(model(x), y)) for x, y in loader]", ["total"])]
+)
+def test_a_total_of_the_losses_of_one_batch_in_a_function_is_no_review(
+    over: str, names: list[str], tmp_path: Path
+) -> None:
+    combine = "def combine(losses):\n    total = torch.tensor(0.0)\n    for loss in OVER:\n"
+    combine += "        total = total + 0.5 * loss\n    return total\n\n\n"
+    lines = "losses = [F.mse_loss(out, y), F.l1_loss(out, y)]\nloss = combine(losses)\n"
+    assert _carried(_loop(combine.replace("OVER", over), lines), tmp_path) == names

@@ -140,7 +140,7 @@ def agree(
     for note in share_statistics(plan, files, values, common):
         review(note)
     of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
-    of_losses += [*ordered_samples(parts, totals, plan.facts.callers), *carried_numbers(parts, totals, values)]
+    of_losses += [*ordered_samples(parts, totals, plan.facts.callers), *carried_numbers(plan, parts, totals, values)]
     of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
     noted = {id(note.file.function(note.node) or note.file.module) for note in of_losses}
     for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):

@@ -10,9 +10,10 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
@@ -22,16 +23,21 @@ _DEPTH = 3  # of names between a value and the one before
 _Line = cst.Assign | cst.AugAssign
 
 
-def carried_numbers(parts: Iterable[LossPart], totals: BatchTotals, values: RankValues) -> Iterator[Note]:
+def carried_numbers(
+    plan: ProgramPlan, parts: Iterable[LossPart], totals: BatchTotals, values: RankValues
+) -> Iterator[Note]:
     """Yield a note for each name whose value differs by rank, is of a batch before, and is a factor of a loss."""
     seen = set[tuple[int, str]]()
+    training = {id(backward.file.function(backward.node)) for backward in plan.fed}
     for file, node, is_in_model in parts:
         name = dotted(node) if isinstance(node, (cst.Name, cst.Attribute)) else None
         scope = file.class_around(node) if name is not None and "." in name else file.function(node)
         if name is None or is_in_model or (id(scope), name) in seen or not _is_operand(node, file):
             continue
         seen.add((id(scope), name))
-        line = _carrying(node, name, scope or file.module, file, values, totals) if values.differs(node, file) else None
+        if not values.differs(node, file) or (id(scope) not in training and _begins_with_call(name, scope, file, plan)):
+            continue
+        line = _carrying(node, name, scope or file.module, file, values, totals)
         if line is not None:
             how = (
                 "batches of its share, one after the other," if _is_in_loop(line, file) else "first batch of its share"
@@ -51,6 +57,16 @@ def _is_operand(node: cst.CSTNode, file: SourceFile) -> bool:
     while isinstance(outer, (cst.Subscript, cst.UnaryOperation)):
         outer = file.parent(outer)
     return isinstance(outer, cst.BinaryOperation)
+
+
+def _begins_with_call(name: str, scope: cst.CSTNode | None, file: SourceFile, plan: ProgramPlan) -> bool:
+    """Return whether each call of a function begins with another value of a name, and gets no further batch."""
+    if not isinstance(scope, cst.FunctionDef):
+        return False
+    lines = file.nodes(cst.Assign, below=scope.body)
+    is_begun = any(dotted(target) == name for line in lines for target in targets(line))
+    read = (part for part in walk(scope) if isinstance(part, (cst.Name, cst.Attribute)))
+    return is_begun and not any(loaders_of(part, file, plan.facts.flow) for part in read)
 
 
 def _carrying(
