@@ -30,10 +30,43 @@ def _after(tmp_path: Path, text: str) -> str:
         "fd, name = tempfile.mkstemp()\ntorch.save(model.state_dict(), name)\nPath(name).unlink()\n",
         "fd, name = tempfile.mkstemp()\nwith open(name, 'w') as f:\n    json.dump([1], f)\nos.unlink(name)\n",
         "def save(to):\n    torch.save(model.state_dict(), to)\n\n\nsave(tempfile.NamedTemporaryFile().name)\n",
+        "tmp = tempfile.TemporaryDirectory()\ntorch.save(model.state_dict(), os.path.join(tmp.name, 'best.pt'))\n",
+        "tmp = tempfile.TemporaryDirectory()\npath = f'{tmp.name}/best.pt'\ntorch.save(model.state_dict(), path)\n",
+        "root = Path(tempfile.TemporaryDirectory().name)\n(root / 'a.json').write_text('1')\nshutil.rmtree(root)\n",
     ],
 )
 def test_each_rank_writes_and_removes_the_temporary_file_that_it_has(text: str, tmp_path: Path) -> None:
     assert _after(tmp_path, text) == text
+
+
+WORKSPACE = """\
+class Servers:
+    def __init__(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.workspaces = make_all(Path(self.tmp.name))
+
+
+def make_all(root):
+    return [make(root / f"w{i}") for i in range(2)]
+
+
+def make(out):
+    folder = Path(out)
+    (folder / "document.json").write_text("1")
+    return folder
+
+
+servers = Servers()
+"""
+
+
+def test_each_rank_writes_in_the_temporary_folder_that_its_object_keeps(tmp_path: Path) -> None:
+    assert _after(tmp_path, WORKSPACE) == WORKSPACE
+
+
+@pytest.mark.parametrize("other", ['make("runs")', "make(input())"])
+def test_rank_0_alone_writes_where_a_function_gets_other_folders_too(other: str, tmp_path: Path) -> None:
+    assert "    if is_main_rank():\n        (folder / " in _after(tmp_path, WORKSPACE + other + "\n")
 
 
 def test_rank_0_alone_moves_its_temporary_file_to_where_the_program_keeps_it(tmp_path: Path) -> None:

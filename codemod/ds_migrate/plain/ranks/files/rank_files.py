@@ -1,7 +1,7 @@
 """Files of which each rank has another one, which it writes, reads and removes alone.
 
-These are temporary files. Where the program starts the ranks itself, they are also those whose names have the number of
-the rank, or are those of the samples of its share.
+These are temporary files, and those in a temporary folder that no ``with`` makes. Where the program starts the ranks
+itself, they are also those whose names have the number of the rank, or are those of the samples of its share.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
@@ -20,10 +21,12 @@ from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
-_KEEPS = frozenset({"str", "fspath", "Path"})
+_FOLDER = "tempfile.TemporaryDirectory"
+_JOINS = frozenset({"join", "Path"})
+_KEEPS = frozenset({"str", "fspath"})
 _MAKES_TEXT = frozenset({"format", "join", "joinpath"})
 _RANK = re.compile(r"(get_|[a-z]+_)?rank")
-_DEPTH = 4
+_DEPTH = 6
 
 
 class RankFiles:
@@ -47,31 +50,47 @@ class RankFiles:
         if self._counts_ranks and _is_text_with_rank(node):
             return True
         if isinstance(node, cst.IfExp):
-            return self.is_one(node.body, file, depth - 1) or self.is_one(node.orelse, file, depth - 1)
+            return self.is_one(node.body, file, depth) or self.is_one(node.orelse, file, depth)
         if isinstance(node, cst.FormattedString):
             parts = (p.expression for p in node.parts if isinstance(p, cst.FormattedStringExpression))
-            return any(self.is_one(part, file, depth - 1) for part in parts)
-        if isinstance(node, cst.Attribute):
-            return node.attr.value == "name" and self.is_one(node.value, file, depth - 1)
+            return any(self.is_one(part, file, depth) for part in parts)
+        if isinstance(node, cst.BinaryOperation):
+            return self.is_one(node.left, file, depth)
         if isinstance(node, cst.Call):
-            is_kept = called_name(node).rpartition(".")[2] in _KEEPS and len(node.args) == 1
-            return self._flow.is_call_of(node, file, _MAKERS) or (
-                is_kept and self.is_one(node.args[0].value, file, depth - 1)
-            )
-        return isinstance(node, cst.Name) and any(
-            self.is_one(value, home, depth - 1) for value, home in self._values(node, file)
+            return self._is_made(node, file, depth)
+        if isinstance(node, cst.Attribute) and node.attr.value == "name":
+            return self.is_one(node.value, file, depth)
+        if isinstance(node, cst.Attribute):
+            return any(self.is_one(value, file, depth - 1) for value in self._flow.scopes(file).assigned(node))
+        return isinstance(node, cst.Name) and (
+            any(self.is_one(value, file, depth - 1) for value in self._set_to(node, file))
+            or self._is_given(node, file, depth)
         )
 
-    def _values(self, name: cst.Name, file: SourceFile) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
-        """Yield what a name is set to, by ``with`` or with others in a line too, and what calls give for it."""
+    def _is_given(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
+        """Return whether a name is a parameter for which all calls, but those of tests, give such a file."""
+        given = [(value, home) for value, home in self._callers.given(name, file) if not is_test_file(home)]
+        return bool(given) and all(self.is_one(value, home, depth - 1) for value, home in given)
+
+    def _is_made(self, call: cst.Call, file: SourceFile, depth: int) -> bool:
+        """Return whether a call makes such a file or folder, or a path of one. Ranks share the folder of a ``with``."""
+        if self._flow.is_call_of(call, file, (_FOLDER,)):
+            return not isinstance(file.parent(call), cst.WithItem)
+        name = called_name(call).rpartition(".")[2]
+        if name == "joinpath" and isinstance(call.func, cst.Attribute):
+            return self.is_one(call.func.value, file, depth)
+        is_path = bool(call.args) and (name in _JOINS or (name in _KEEPS and len(call.args) == 1))
+        return self._flow.is_call_of(call, file, _MAKERS) or (is_path and self.is_one(call.args[0].value, file, depth))
+
+    def _set_to(self, name: cst.Name, file: SourceFile) -> Iterator[cst.BaseExpression]:
+        """Yield what a name is set to, by ``with`` or with others in a line too."""
         scopes = self._flow.scopes(file)
         variable = scopes.variable(name.value, name)
         for node in scopes.bindings.get(name.value, ()):
             line = file.parent(node)
             made = line.value if isinstance(line, cst.Assign) else line.item if isinstance(line, cst.WithItem) else None
             if made is not None and scopes.variable(name.value, node) == variable:
-                yield made, file
-        yield from self._callers.given(name, file)
+                yield made
 
 
 def _is_text_with_rank(node: cst.BaseExpression) -> bool:
