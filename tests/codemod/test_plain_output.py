@@ -461,6 +461,20 @@ def test_commands_of_the_shell_are_for_a_person_to_check(tmp_path: Path) -> None
     assert reviews(report) == ["every rank runs this command, at the same time"]
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            "requests.post('https://a.b', json={'loss': 1})",
+            ["every rank sends this, and it arrives n times from n ranks"],
+        ),
+        ("answer = requests.get('https://a.b')", []),
+    ],
+)
+def test_requests_that_each_rank_sends_are_for_a_person_to_check(line: str, found: list[str], tmp_path: Path) -> None:
+    assert reviews(run(tmp_path, train="import requests\n" + IMPORTS + HEADER + LOOP + f"{line}\n")) == found
+
+
 def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Path) -> None:
     helpers = "def show(x):\n    print('a', x)\n    print('b')\n"
     other = LOOP.replace("SGD", "LBFGS").replace("optimizer.step()", "optimizer.step(lambda: loss)")

@@ -1,4 +1,4 @@
-"""Commands of the shell that every rank of a program would run, and questions that each would ask on the terminal."""
+"""Commands that every rank would run, messages that each would send, and questions that each would ask."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ RUNS = (
     "subprocess.getoutput", "subprocess.getstatusoutput",
 )  # fmt: skip
 
+# Those that change something elsewhere: a message to a channel, an issue, a record of results.
+_SENDS = (
+    "requests.post", "requests.put", "requests.patch", "requests.delete", "httpx.post", "httpx.put", "httpx.patch",
+    "httpx.delete", "smtplib.SMTP", "smtplib.SMTP_SSL",
+)  # fmt: skip
 _ASKS = ("getpass.getpass", "click.confirm", "click.prompt")
 
 
 def commands_of_all_ranks(files: Sequence[SourceFile], flow: Flow) -> Iterator[Note]:
-    """Yield the questions on the terminal, and the commands whose result a program does not use.
+    """Yield questions on the terminal, what is sent elsewhere, and commands whose result a program does not use.
 
     Such a command may write what another rank writes too.
     """
@@ -31,6 +36,9 @@ def commands_of_all_ranks(files: Sequence[SourceFile], flow: Flow) -> Iterator[N
             if _asks(call, file, flow) and not is_guarded(call, file):
                 message = "every rank waits for an answer on the terminal, and each line is read by one of them"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, "give the answer by an argument of the script")
+            if flow.is_call_of(call, file, _SENDS) and not is_guarded(call, file):
+                message = "every rank sends this, and it arrives n times from n ranks"
+                yield Note(Code.PLAIN_RANK_ZERO, file, call, message, "send it on rank 0 alone: if is_main_rank(): ...")
             is_statement = isinstance(file.parent(call), cst.Expr)
             if is_statement and flow.is_call_of(call, file, RUNS) and not is_guarded(call, file):
                 message = "every rank runs this command, at the same time"
