@@ -26,10 +26,23 @@ TRAIN = """
         return losses
 
 
+    class Weighted(nn.Module):
+        def __init__(self, n):
+            super().__init__()
+            self.scales = nn.Parameter(torch.zeros(n))
+
+        def forward(self, losses):
+            total = torch.tensor(0.0)
+            for i, loss in enumerate(losses):
+                total = total + torch.exp(-self.scales[i]) * loss + self.scales[i]
+            return total
+
+
     parts = Parts(0.5)
+    weighted = Weighted(2)
     loader = DataLoader(data, batch_size=4, shuffle=True)
     model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD([*model.parameters(), *weighted.parameters()], lr=0.1)
     for x, y in loader:
         optimizer.zero_grad()
         out = model(x)
@@ -38,6 +51,7 @@ TRAIN = """
         optimizer.step()
 """
 FOLLOWED = [
+    "loss = weighted([F.mse_loss(out, y), (out - y).abs().mean()])",
     "loss = F.mse_loss(out, y)",
     "loss, logs = parts(out, y)",
     "loss = parts(out, y)[0] + parts.value",
@@ -51,6 +65,7 @@ FOLLOWED = [
     "loss = F.mse_loss(out, y) if args.l2 else (out - y).abs().mean()",
 ]
 UNFOLLOWED = {
+    "loss = weighted([F.mse_loss(out, y), losses.ssim(out, y)])": "losses.ssim(out, y)",
     "loss = losses.ssim(out, y)": "losses.ssim(out, y)",
     "loss = F.mse_loss(out, y) + losses.ssim(out, y)": "losses.ssim(out, y)",
     "loss = model.bound(x)": "model.bound(x)",

@@ -45,6 +45,13 @@ class NamedParts:
     def __init__(self, flow: Flow, callers: Callers) -> None:
         self._flow = flow
         self._callers = callers
+        self._entered: dict[int, list[tuple[SourceFile, cst.Call]]] = {}  # by function: the calls that led into it
+
+    def enter(self, call: cst.Call, file: SourceFile, returned: SumPart) -> None:
+        """Know a call by which a part is what a function returns: it gives the function's parameters."""
+        function = returned.file.function(returned.node)
+        if function is not None:
+            self._entered.setdefault(id(function), []).append((file, call))
 
     def of(self, node: cst.Name | cst.Attribute, part: SumPart, key: str | None = None) -> Iterator[SumPart]:
         """Yield what a name or attribute is set to, is given by calls or loops, and holds of a key."""
@@ -82,6 +89,11 @@ class NamedParts:
         """Yield what a parameter is given, and the container whose items a loop goes through."""
         for given, home in self._callers.given(node, part.file):
             yield part._replace(file=home, node=given)
+        function = part.file.function(node)
+        for home, call in self._entered.get(id(function), ()):
+            arg = self._flow.given(call, function, node.value, home) if function is not None else None
+            if arg is not None and not arg.star:
+                yield part._replace(file=home, node=arg.value)
         for loop in loops_of(node, part.file):
             for target, over in taken_from(loop.target, loop.iter):
                 if node.value in names_in(target):

@@ -117,9 +117,11 @@ class _Means:
         operand = self._totals.operand(call, file)
         if name in MEANS and operand is not None:
             return [part._replace(node=operand)] if self._totals.is_total(operand, file) else []
-        returned = list(returned_values(call, file, self._flow))
+        returned = [part._replace(file=home, node=value) for home, value in returned_values(call, file, self._flow)]
+        for inner in returned:
+            self._names.enter(call, file, inner)
         if returned:
-            return [part._replace(file=home, node=value) for home, value in returned]
+            return returned
         if name == "sum" and given:
             is_list = isinstance(call.func, cst.Name) or (
                 isinstance(given[0], cst.Call) and called_name(given[0]) == "stack"
