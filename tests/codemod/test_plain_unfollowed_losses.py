@@ -9,6 +9,15 @@ from ds_migrate.findings import Severity
 from plain_loops import body, run
 
 TRAIN = """
+    from dataclasses import dataclass
+
+
+    @dataclass
+    class Result:
+        part: torch.Tensor
+        total: torch.Tensor
+
+
     class Parts(nn.Module):
         def __init__(self, weight):
             super().__init__()
@@ -51,6 +60,7 @@ TRAIN = """
         optimizer.step()
 """
 FOLLOWED = [
+    "loss = Result(F.mse_loss(out, y), total=(out - y).abs().mean()).total",
     "loss = weighted([F.mse_loss(out, y), (out - y).abs().mean()])",
     "loss = F.mse_loss(out, y)",
     "loss, logs = parts(out, y)",

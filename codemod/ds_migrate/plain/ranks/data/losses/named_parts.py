@@ -100,7 +100,7 @@ class NamedParts:
                     yield part._replace(node=over, item=None)
 
     def _of_object(self, node: cst.Attribute, part: SumPart) -> Iterator[SumPart]:
-        """Yield what the methods of an object set its attribute to."""
+        """Yield what the methods of an object set its attribute to, or a call that makes it: a field of a record."""
         owners = of_kind(self._flow.values(node.value, part.file), Kind.INSTANCE, Kind.OBJECT, Kind.MODULE)
         for value in self._flow.in_order(owners):
             made = self._flow.node_of(value.key if value.kind is Kind.INSTANCE else value.of)
@@ -110,3 +110,8 @@ class NamedParts:
                 yield from (
                     SumPart(home, v) for t, v in pairs if v is not None and dotted(t) == f"self.{node.attr.value}"
                 )
+            for other in self._flow.files.values() if value.kind is Kind.INSTANCE else ():
+                for call in other.nodes(cst.Call):
+                    fields = self._flow.set_fields(call, other)
+                    if fields and value in self._flow.values(call, other):
+                        yield from (SumPart(other, given) for name, given in fields if name == node.attr.value)

@@ -18,8 +18,8 @@ from ds_migrate.syntax.source import SourceFile
 
 _KEEPS = frozenset(
     {"float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "view", "reshape", "clone", "contiguous",
-     "scale", "neg", "values", "stack", "cat", "item", "detach", "nan_to_num", "requires_grad_", "get", "pop", "list",
-     "tuple"}
+     "scale", "neg", "values", "stack", "cat", "item", "numpy", "detach", "nan_to_num", "requires_grad_",
+     "get", "pop", "list", "tuple"}
 )  # fmt: skip
 _SIZES = frozenset({"len", "size", "numel"})
 
