@@ -11,6 +11,7 @@ IMPORTS = """\
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 from matplotlib import pyplot as plt
@@ -67,6 +68,20 @@ def test_each_rank_writes_in_the_temporary_folder_that_its_object_keeps(tmp_path
 @pytest.mark.parametrize("other", ['make("runs")', "make(input())"])
 def test_rank_0_alone_writes_where_a_function_gets_other_folders_too(other: str, tmp_path: Path) -> None:
     assert "    if is_main_rank():\n        (folder / " in _after(tmp_path, WORKSPACE + other + "\n")
+
+
+COMMAND = """\
+with tempfile.TemporaryDirectory() as folder:
+    with open(os.path.join(folder, "in.json"), "w") as f:
+        json.dump([1], f)
+    done = subprocess.run(["make_features", folder], capture_output=True)
+    with open(f"{folder}/out.json") as f:
+        features = json.load(f)
+"""
+
+
+def test_each_rank_keeps_the_temporary_folder_in_which_it_runs_a_command(tmp_path: Path) -> None:
+    assert _after(tmp_path, COMMAND) == COMMAND
 
 
 def test_rank_0_alone_moves_its_temporary_file_to_where_the_program_keeps_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Files of which each rank has another one, which it writes, reads and removes alone.
 
-These are temporary files, and those in a temporary folder that no ``with`` makes. Where the program starts the ranks
+These are temporary files, and those in a temporary folder that ranks do not share. Where the program starts the ranks
 itself, they are also those whose names have the number of the rank, or are those of the samples of its share.
 """
 
@@ -17,11 +17,13 @@ from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.ranks.files.sample_names import names_of_all_loaders
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
-_FOLDER = "tempfile.TemporaryDirectory"
+FOLDER = "tempfile.TemporaryDirectory"
 _JOINS = frozenset({"join", "Path"})
 _KEEPS = frozenset({"str", "fspath"})
 _MAKES_TEXT = frozenset({"format", "join", "joinpath"})
@@ -73,9 +75,9 @@ class RankFiles:
         return bool(given) and all(self.is_one(value, home, depth - 1) for value, home in given)
 
     def _is_made(self, call: cst.Call, file: SourceFile, depth: int) -> bool:
-        """Return whether a call makes such a file or folder, or a path of one. Ranks share the folder of a ``with``."""
-        if self._flow.is_call_of(call, file, (_FOLDER,)):
-            return not isinstance(file.parent(call), cst.WithItem)
+        """Return whether a call makes such a file or folder, or a path of one."""
+        if self._flow.is_call_of(call, file, (FOLDER,)):
+            return is_own_folder(call, file, self._flow)
         name = called_name(call).rpartition(".")[2]
         if name == "joinpath" and isinstance(call.func, cst.Attribute):
             return self.is_one(call.func.value, file, depth)
@@ -91,6 +93,14 @@ class RankFiles:
             made = line.value if isinstance(line, cst.Assign) else line.item if isinstance(line, cst.WithItem) else None
             if made is not None and scopes.variable(name.value, node) == variable:
                 yield made
+
+
+def is_own_folder(made: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether ranks do not share a temporary folder: no ``with`` makes it, or all run a command in that."""
+    item = file.parent(made)
+    block = file.parent(item) if isinstance(item, cst.WithItem) else None
+    calls = file.nodes(cst.Call, below=block.body) if isinstance(block, cst.With) else ()
+    return block is None or any(flow.is_call_of(call, file, RUNS) and not is_guarded(call, file) for call in calls)
 
 
 def _is_text_with_rank(node: cst.BaseExpression) -> bool:

@@ -15,13 +15,13 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
+from ds_migrate.plain.ranks.files.rank_files import FOLDER, is_own_folder
 from ds_migrate.plain.ranks.processes.time_texts import between, find_stamps, has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, last_name
 from ds_migrate.syntax.source import SourceFile
 
-_FOLDER = "tempfile.TemporaryDirectory"
 _MADE = "tempfile.mkdtemp"
 
 
@@ -56,6 +56,7 @@ def share_temporary_folders(
 ) -> Iterator[Note]:
     """Give all ranks rank 0's folder of a ``with TemporaryDirectory()``, and have them leave it together.
 
+    Each keeps its folder where all run a command there: the commands may write the same files.
     Yield a note for one where they may not come by together.
     """
     conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
@@ -63,10 +64,12 @@ def share_temporary_folders(
     for file in files:
         for block in file.nodes(cst.With):
             item, *others = block.items
-            is_folder = isinstance(item.item, cst.Call) and flow.is_call_of(item.item, file, (_FOLDER,))
+            made = item.item
+            if not (isinstance(made, cst.Call) and flow.is_call_of(made, file, (FOLDER,))):
+                continue
             name = dotted(item.asname.name) if item.asname is not None else None
             lines = block.body.body
-            if others or not is_folder or name is None or is_guarded(block, file):
+            if others or name is None or is_guarded(block, file) or is_own_folder(made, file, flow):
                 continue
             leaves = list(file.nodes(cst.Return, cst.Raise, below=block.body))
             last = lines[-1]
@@ -75,7 +78,7 @@ def share_temporary_folders(
                 continue
             if not conditions.reach_all(block, file) or (leaves and not is_last):
                 if not _may_be_rank_0s(file.function(block), flow, callers, set()) and not idle.hold(block, file):
-                    yield _other_folder(item.item, file)
+                    yield _other_folder(made, file)
                 continue
             file.before(lines[0], f"{name} = {runtime.name(file, 'rank_0_text')}({name})")
             wait = runtime.wait(file)

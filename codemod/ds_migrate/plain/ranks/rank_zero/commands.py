@@ -14,8 +14,8 @@ from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 RUNS = (
-    "os.system", "os.spawnlp", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen",
-    "subprocess.getoutput", "subprocess.getstatusoutput",
+    "os.system", "os.spawnlp", "subprocess.run", "subprocess.call", "subprocess.check_call",
+    "subprocess.check_output", "subprocess.Popen", "subprocess.getoutput", "subprocess.getstatusoutput",
 )  # fmt: skip
 
 # Those that change something elsewhere: a message to a channel, an issue, a record of results.
