@@ -25,6 +25,7 @@ GROUP = "torch.distributed.init_process_group('gloo')\n"
         ("d = 'cuda:%d' % args.gpu", 'd = "cuda"'),
         ("d = 'cuda:{}'.format(args.gpu)", 'd = "cuda"'),
         ("d = torch.device('cuda', args.gpu)", "d = torch.device('cuda')"),
+        ("d = torch.device('vulkan', args.gpu)",) * 2,
         ("d = torch.device(0)", 'd = torch.device("cuda")'),
         ("z = data.to(1)", 'z = data.to("cuda")'),
         ("z = data.cuda(args.gpu, non_blocking=True)", "z = data.cuda(non_blocking=True)"),

@@ -107,6 +107,8 @@ class RankDevices:
         first = argument(call, 0, "device")
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         if self._flow.is_call_of(call, file, ("torch.device",)):
+            if first is not None and isinstance(first.value, cst.SimpleString) and device_text(first.value) != "cuda":
+                return False  # DeepSpeed sets no current device of other kinds
             index = argument(call, 1, "index")
             if index is not None and self._goes(index.value) and id(call) in self._numbered:
                 file.replace(index.value, self._current(file))
