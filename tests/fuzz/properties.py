@@ -162,7 +162,12 @@ def _is_kept(line: bytes, other: bytes, may_indent: bool) -> bool:
     return (
         line == other
         or (may_indent and line.strip() == other.strip())
-        or (may_indent and text is not None and line.strip().startswith(b"print(") and text[1] in line)
+        or (
+            may_indent
+            and text is not None
+            and line.strip().startswith((b"print(", b"pprint.pprint("))
+            and text[1] in line
+        )
         or (may_indent and narrowed is not None and line.strip() in (narrowed[1] + b":", _bare(narrowed[1]) + b":"))
         or (line.startswith(b"from ") and other.partition(b" import ")[0] == line.partition(b" import ")[0])
     )
