@@ -40,6 +40,43 @@ def test_files_of_samples_of_data_that_ranks_do_not_share_are_rank_0s(tmp_path: 
     assert b"if is_main_rank():" in (report.files[0].after or b"") and not list(report.findings(Severity.REVIEW))
 
 
+OF_DATASET = """\
+class Images(torch.utils.data.Dataset):
+    def __init__(self, files):
+        self.files = [[file, Path(file).with_suffix('.npy')] for file in files]
+
+    def __getitem__(self, i):
+        file, kept = self.files[i]
+        if not kept.exists():
+            WRITE
+        return np.load(kept)
+
+
+"""
+DRAWN = "each rank writes the files of samples that it draws: one that draws the same may read a part"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "np.save(kept.as_posix(), np.loadtxt(file))",
+        "with open(kept, 'wb') as f: f.write(file)",
+        "torch.save(file, kept)",
+    ],
+)
+def test_each_rank_writes_the_file_that_a_dataset_keeps_of_a_sample(write: str, tmp_path: Path) -> None:
+    dataset = OF_DATASET.replace("WRITE", write)
+    report = run(tmp_path, train=IMPORTS + dataset + HEADER + LOOP.replace("(data,", "(Images(os.listdir('.')),"))
+    assert write in (report.files[0].after or b"").decode()
+    assert [f.message for _, f in report.findings(Severity.REVIEW)] == [DRAWN]
+
+
+def test_a_file_that_no_sample_names_is_rank_0s_in_a_dataset_too(tmp_path: Path) -> None:
+    write = "np.save('last.npy', self.files[i])"
+    report = run(tmp_path, train=IMPORTS + OF_DATASET.replace("WRITE", write) + HEADER + LOOP)
+    assert b"if not kept.exists() and is_main_rank():" in (report.files[0].after or b"")
+
+
 WRITERS = "import h5py\nimport sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
 WRITERS += "import wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
 OPENED = "every rank opens this file to write it, at the same time"

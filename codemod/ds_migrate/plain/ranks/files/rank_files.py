@@ -1,7 +1,8 @@
 """Files of which each rank has another one, which it writes, reads and removes alone.
 
-These are temporary files, and those in a temporary folder that ranks do not share. Where the program starts the ranks
-itself, they are also those whose names have the number of the rank, or are those of the samples of its share.
+These are temporary files, those in a temporary folder that ranks do not share, and those that a dataset keeps of the
+sample that it gives. Where the program starts the ranks itself, they are also those whose names have the number of the
+rank, or are those of the samples of its share.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.ranks.files.item_names import ItemNames
 from ds_migrate.plain.ranks.files.sample_names import names_of_all_loaders
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
@@ -37,13 +39,14 @@ class RankFiles:
     def __init__(self, flow: Flow, callers: Callers) -> None:
         self._flow = flow
         self._callers = callers
+        self._of_items = ItemNames(flow, callers)
         self._counts_ranks = is_called(INIT, flow)
         self._is_used = self._counts_ranks or any(b"tempfile" in file.data for file in flow.files.values())
 
     def is_path(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the path of such a file."""
         is_named = self._counts_ranks and names_of_all_loaders(self._flow, self._callers).are_in(node, file)
-        return is_named or self.is_one(node, file)
+        return is_named or self._of_items.are_in(node, file) or self.is_one(node, file)
 
     def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression is such a file, or its path."""

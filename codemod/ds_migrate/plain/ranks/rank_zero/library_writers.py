@@ -101,6 +101,8 @@ class LibraryWriters:
         values = self._flow.values(call.func, file)
         if self._calls.saves(call, file) or self._calls.is_artifact(call, file):  # a known one
             return False
+        if self._calls.is_artifact_of_rank(call, file):
+            return False
         is_own = of_kind(values, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
         return not is_own and any(self._paths.is_path(arg.value, file) for arg in call.args)
 

@@ -114,6 +114,10 @@ class OutputCalls:
         """Return whether a call writes such a file for its rank alone."""
         return self._writes_artifact(call, file) and self._is_of_rank(call, file)
 
+    def path_of_rank(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
+        """Return the path of such a file that a call writes for its rank alone."""
+        return self._path_of(call, file) if self.is_artifact_of_rank(call, file) else None
+
     def writes(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call writes a file, or to one that is open."""
         if self.saves(call, file) or self.is_artifact(call, file) or self._flow.is_call_of(call, file, _DUMPS):

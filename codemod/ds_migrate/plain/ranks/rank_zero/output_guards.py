@@ -108,7 +108,7 @@ class OutputGuards:
         for file in self._files:
             for call in file.nodes(cst.Call):
                 path = self._calls.path_written(call, file)
-                if path is not None and (is_guarded(call, file) or opens_to_write(call, file)):
+                if path is not None and (is_guarded(call, file) or self._calls.opens_for_all(call, file)):
                     yield file, call, path
 
     def left_as_it_is(self, files: Iterable[SourceFile]) -> Iterator[Note]:
