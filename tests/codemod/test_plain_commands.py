@@ -39,3 +39,34 @@ def test_a_command_of_another_function_starts_no_ranks_in_main(tmp_path: Path) -
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nshow = "train:show"\n')
     after = convert(tmp_path, IN_MAIN + "\ndef show():\n    print('shown')\n" + BLOCK)
     assert STARTED not in after
+
+
+CLICK = (
+    "import click\n\n@click.group()\ndef cli():\n    pass\n\n@cli.command()\n@click.option('--keep')\ndef main(keep):"
+)
+SAVES = """
+    path = str(uuid.uuid1())
+    if KEPT:
+        torch.save(model.state_dict(), path)
+        model.load_state_dict(torch.load(path))
+"""
+
+
+@pytest.mark.parametrize(
+    ("begins", "kept", "is_shared"),
+    [
+        ("def main():", "True", True),
+        (CLICK, "keep", True),
+        (CLICK.replace("@cli.command()", "@other"), "keep", False),
+    ],
+)
+def test_all_ranks_run_a_command_and_know_its_arguments(
+    begins: str, kept: str, is_shared: bool, tmp_path: Path
+) -> None:
+    if begins != CLICK:
+        name = "main" if "click" not in begins else "cli"
+        (tmp_path / "pyproject.toml").write_text(f'[project.scripts]\ntrain = "train:{name}"\n')
+    text = IN_MAIN.replace("def main():", begins) + SAVES.replace("KEPT", kept)
+    after = convert(tmp_path, "import uuid\n" + text)
+    assert ("path = rank_0_text(str(uuid.uuid1()))" in after) is is_shared
+    assert ("        wait_for_all_ranks()\n        model.load_state_dict" in after) is is_shared

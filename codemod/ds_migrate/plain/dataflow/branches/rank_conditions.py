@@ -22,7 +22,16 @@ from ds_migrate.plain.dataflow.containers.iteration import taken_from
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.syntax.nodes import called_name, dotted, indices_of, parameters, set_values, walk, without_index
+from ds_migrate.syntax.nodes import (
+    called_name,
+    dotted,
+    indices_of,
+    last_name,
+    parameters,
+    set_values,
+    walk,
+    without_index,
+)
 from ds_migrate.syntax.source import SourceFile
 
 _LITERALS = (cst.Integer, cst.Float, cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)
@@ -71,7 +80,8 @@ class RankConditions:
             return True
         self._open.add(id(function))
         calls = self._callers.of(function)
-        result = bool(calls) and all(self.reach_all(call, caller, undecided) for caller, call in calls)
+        is_reached = bool(calls) or self._is_command(function)
+        result = is_reached and all(self.reach_all(call, caller, undecided) for caller, call in calls)
         self._open.discard(id(function))
         return result
 
@@ -222,7 +232,12 @@ class RankConditions:
                 return False
             if not self.is_shared(value, caller if arg is not None else file):
                 return False
-        return bool(calls)
+        return bool(calls) or (self._is_command(function) and _RANK.search(param.name.value) is None)
+
+    def _is_command(self, function: cst.FunctionDef) -> bool:
+        """Return whether a program begins by a function: an installed one, or one such as ``@cli.command()`` makes."""
+        makers = (getattr(d.decorator, "func", d.decorator) for d in function.decorators)
+        return any(last_name(maker) == "command" for maker in makers) or self._flow.is_command(function)
 
     def _is_shared_attribute(self, node: cst.Attribute, file: SourceFile) -> bool:
         """Return whether an attribute is an argument of the program, or set to what is the same on all ranks."""
