@@ -597,3 +597,18 @@ def test_a_file_by_which_processes_wait_for_each_other_is_every_rank_s(
 ) -> None:
     after = convert(tmp_path, f"import fcntl\n{HEADER}{LOOP}{lines}\n")
     assert ("devnull" not in after) is is_left
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        ("torch.jit.save(model, path)", "torch.jit.load(path)"),
+        ("pd.DataFrame([1]).to_excel(path)", "pd.read_excel(path)"),
+        ("torch.save(model.state_dict(), path)", "other.load_weights(path)"),
+        ("safetensors.torch.save_model(model, path)", "safetensors.torch.load_model(model, path)"),
+    ],
+)
+def test_ranks_wait_for_a_file_that_a_function_reads_by_its_name(write: str, read: str, tmp_path: Path) -> None:
+    setup = "import pandas as pd\nimport safetensors.torch\nimport other\n" + HEADER + "path = 'a.bin'\n" + LOOP
+    assert f"    {write}\nwait_for_all_ranks()\nend = {read}\n" in convert(tmp_path, f"{setup}{write}\nend = {read}\n")
+    assert "wait" not in convert(tmp_path, f"{setup}{write}\nend = {read.replace('path', repr('b.bin'))}\n")

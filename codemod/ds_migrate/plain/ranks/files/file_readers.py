@@ -10,6 +10,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.callers import are_exclusive
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
@@ -28,8 +29,10 @@ _READS = (
     "pandas.read_parquet", "torch.load", "joblib.load", "PIL.Image.open", "cv2.imread", "imageio.imread",
     "imageio.v2.imread", "matplotlib.pyplot.imread", "scipy.io.loadmat", "torchaudio.load", "soundfile.read",
     "safetensors.torch.load_file", "os.stat", "os.path.getsize", "sentence_transformers.SentenceTransformer",
-    "sentence_transformers.models.Transformer",
+    "sentence_transformers.models.Transformer", "safetensors.safe_open",
 )  # fmt: skip
+# Functions of libraries that read the path which they are given, by their names: torch.jit.load, read_excel, imread.
+_READER = re.compile(r"(im)?(load|read)(_\w+|image)?", re.IGNORECASE)
 _READING_METHODS = frozenset({"read_text", "read_bytes", "stat", "lstat"})
 _LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder")
 # Functions that copy or move to their second argument.
@@ -61,7 +64,8 @@ class FileReaders:
         self._reads = [
             (file, call, self._names.of(path, file))
             for file in files for call in file.nodes(cst.Call)
-            if (path := self._path_read(call, file)) is not None and not is_guarded(call, file)
+            for path in self._paths_read(call, file)
+            if not is_guarded(call, file)
         ]  # fmt: skip
         self._lists = [
             (file, call, self._listed(call, file))
@@ -177,6 +181,15 @@ class FileReaders:
     def waits_in(self, file: SourceFile) -> bool:
         """Return whether ranks wait somewhere in a file."""
         return any(other is file for other in self._waits.values())
+
+    def _paths_read(self, call: cst.Call, file: SourceFile) -> list[cst.BaseExpression]:
+        """Return what may be the paths that a call reads: all arguments where its name alone shows that it reads."""
+        path, name = self._path_read(call, file), called_name(call)
+        if path is not None:
+            return [path]
+        is_reader = _READER.fullmatch(name) is not None and name != "load_state_dict"
+        is_followed = is_reader and bool(of_kind(self._facts.flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD))
+        return [arg.value for arg in call.args] if is_reader and not is_followed else []
 
     def _path_read(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call reads."""
