@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from matplotlib import pyplot as plt
 """
@@ -33,6 +34,8 @@ def _after(tmp_path: Path, text: str) -> str:
         "def save(to):\n    torch.save(model.state_dict(), to)\n\n\nsave(tempfile.NamedTemporaryFile().name)\n",
         "tmp = tempfile.TemporaryDirectory()\ntorch.save(model.state_dict(), os.path.join(tmp.name, 'best.pt'))\n",
         "tmp = tempfile.TemporaryDirectory()\npath = f'{tmp.name}/best.pt'\ntorch.save(model.state_dict(), path)\n",
+        "t = tempfile.TemporaryDirectory()\np = Path(t.name).resolve() / 'a'\np.with_suffix('.json').write_text('1')\n",
+        "to = ExitStack().enter_context(tempfile.TemporaryDirectory())\ntorch.save(1, os.path.join(to, 'best.pt'))\n",
         "root = Path(tempfile.TemporaryDirectory().name)\n(root / 'a.json').write_text('1')\nshutil.rmtree(root)\n",
     ],
 )

@@ -27,7 +27,8 @@ from ds_migrate.syntax.source import SourceFile
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
 FOLDER = "tempfile.TemporaryDirectory"
 _JOINS = frozenset({"join", "Path"})
-_KEEPS = frozenset({"str", "fspath"})
+_KEEPS = frozenset({"str", "fspath", "abspath", "realpath", "enter_context"})
+_OF_PATHS = frozenset({"joinpath", "resolve", "absolute", "as_posix", "with_suffix", "with_name"})
 _MAKES_TEXT = frozenset({"format", "join", "joinpath"})
 _RANK = re.compile(r"(get_|[a-z]+_)?rank")
 _DEPTH = 6
@@ -82,7 +83,7 @@ class RankFiles:
         if self._flow.is_call_of(call, file, (FOLDER,)):
             return is_own_folder(call, file, self._flow)
         name = called_name(call).rpartition(".")[2]
-        if name == "joinpath" and isinstance(call.func, cst.Attribute):
+        if name in _OF_PATHS and isinstance(call.func, cst.Attribute):
             return self.is_one(call.func.value, file, depth)
         is_path = bool(call.args) and (name in _JOINS or (name in _KEEPS and len(call.args) == 1))
         return self._flow.is_call_of(call, file, _MAKERS) or (is_path and self.is_one(call.args[0].value, file, depth))
