@@ -310,6 +310,13 @@ def test_a_log_that_is_opened_in_a_helper_is_rank_0s(tmp_path: Path) -> None:
     assert "open(path, 'r')" in text and "wait_for_all_ranks" not in text
 
 
+def test_the_null_device_is_opened_on_all_ranks(tmp_path: Path) -> None:
+    text = convert(
+        tmp_path, f"{IMPORTS}{HEADER}{LOOP}with open(os.devnull, 'w') as nowhere:\n    sys.stderr = nowhere\n"
+    )
+    assert "with open(os.devnull, 'w') as nowhere:" in text
+
+
 def test_ranks_wait_before_they_read_what_rank_0_has_written(tmp_path: Path) -> None:
     helpers = """
     import json

@@ -34,7 +34,8 @@ OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", 
 def opens_to_write(call: cst.Call, file: SourceFile) -> bool:
     """Return whether a call opens a file to write it: by its path, or as ``path.open("w")``."""
     if dotted(call.func) in OPENERS:
-        return bool(call.args) and _writes(argument(call, 1, "mode"), call, file)
+        is_kept = bool(call.args) and dotted(call.args[0].value) != "os.devnull"
+        return is_kept and _writes(argument(call, 1, "mode"), call, file)
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
     return is_method and _writes(argument(call, 0, "mode"), call, file)
 
