@@ -612,3 +612,11 @@ def test_ranks_wait_for_a_file_that_a_function_reads_by_its_name(write: str, rea
     setup = "import pandas as pd\nimport safetensors.torch\nimport other\n" + HEADER + "path = 'a.bin'\n" + LOOP
     assert f"    {write}\nwait_for_all_ranks()\nend = {read}\n" in convert(tmp_path, f"{setup}{write}\nend = {read}\n")
     assert "wait" not in convert(tmp_path, f"{setup}{write}\nend = {read.replace('path', repr('b.bin'))}\n")
+
+
+def test_a_name_of_which_nothing_is_written_out_is_no_file_of_another(tmp_path: Path) -> None:
+    """A data set was taken for the file, which all ranks then wrote."""
+    lines = "import sys\nfrom hub import load_dataset\nfor name in sys.argv:\n    data_ = load_dataset(f'hub/{name}')\n"
+    lines += "    with open(f'{name}', 'w') as f:\n        f.write('a')\n"
+    after = convert(tmp_path, HEADER + LOOP + lines)
+    assert "    with open(f'{name}' if is_main_rank() else os.devnull, 'w') as f:\n" in after and "wait" not in after

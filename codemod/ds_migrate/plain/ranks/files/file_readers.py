@@ -189,7 +189,8 @@ class FileReaders:
             return [path]
         is_reader = _READER.fullmatch(name) is not None and name != "load_state_dict"
         is_followed = is_reader and bool(of_kind(self._facts.flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD))
-        return [arg.value for arg in call.args] if is_reader and not is_followed else []
+        given = [arg.value for arg in call.args] if is_reader and not is_followed else []
+        return [value for value in given if BLANK not in self._names.of(value, file)]  # of which nothing is written out
 
     def _path_read(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call reads."""
