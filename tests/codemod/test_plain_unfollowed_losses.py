@@ -47,6 +47,19 @@ TRAIN = """
             return total
 
 
+    class Own(nn.Module):
+        def forward(self, out, y):
+            return F.mse_loss(out, y)
+
+
+    plain, mixed = {}, {}
+    for task in ("a", "b"):
+        plain[task] = nn.MSELoss()
+        mixed[task] = Own()
+        if args.weigh:
+            mixed[task] = nn.CrossEntropyLoss(weight=torch.ones(3))
+
+
     parts = Parts(0.5)
     weighted = Weighted(2)
     loader = DataLoader(data, batch_size=4, shuffle=True)
@@ -60,6 +73,7 @@ TRAIN = """
         optimizer.step()
 """
 FOLLOWED = [
+    "loss = plain[args.task](out, y)",
     "loss = Result(F.mse_loss(out, y), total=(out - y).abs().mean()).total",
     "loss = weighted([F.mse_loss(out, y), (out - y).abs().mean()])",
     "loss = F.mse_loss(out, y)",
@@ -75,6 +89,7 @@ FOLLOWED = [
     "loss = F.mse_loss(out, y) if args.l2 else (out - y).abs().mean()",
 ]
 UNFOLLOWED = {
+    "loss = mixed[args.task](out, y)": "mixed[args.task](out, y)",
     "loss = weighted([F.mse_loss(out, y), losses.ssim(out, y)])": "losses.ssim(out, y)",
     "loss = losses.ssim(out, y)": "losses.ssim(out, y)",
     "loss = F.mse_loss(out, y) + losses.ssim(out, y)": "losses.ssim(out, y)",

@@ -25,8 +25,13 @@ def loss_makers(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[cst.Ca
         yield call
     for value in flow.in_order(of_kind(values, Kind.OBJECT, Kind.MODULE)):
         maker, home = flow.node(value), flow.file(value)
-        if isinstance(maker, cst.Call) and any(_is_loss(v.name, "torch.nn.") for v in flow.values(maker.func, home)):
+        if isinstance(maker, cst.Call) and makes_loss(maker, home, flow):
             yield maker
+
+
+def makes_loss(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call makes the module of a loss of torch."""
+    return any(_is_loss(value.name, "torch.nn.") for value in flow.values(maker.func, file))
 
 
 def library_losses(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[str]:

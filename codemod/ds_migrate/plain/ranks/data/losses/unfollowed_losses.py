@@ -11,7 +11,12 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.named_parts import NamedParts, SumPart
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers, reduction_of
+from ds_migrate.plain.ranks.data.losses.torch_losses import (
+    divides_by_targets,
+    loss_makers,
+    makes_loss,
+    reduction_of,
+)
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, code, last_name, operands
 from ds_migrate.syntax.source import SourceFile
@@ -111,16 +116,17 @@ class _Means:
 
     def _of_call(self, call: cst.Call, part: SumPart) -> list[SumPart] | None:
         file, name, given = part.file, called_name(call), operands(call)
-        reductions = set(map(reduction_of, loss_makers(call, file, self._flow)))
-        if reductions:
-            return [] if reductions <= {"mean", *(["sum"] if part.is_divided else [])} else None
+        makers = [*loss_makers(call, file, self._flow), *self._kept_losses(call, part)]
+        allowed = {"mean", "sum"} if part.is_divided else {"mean"}
+        if any(divides_by_targets(maker) or reduction_of(maker) not in allowed for maker in makers):
+            return None
         operand = self._totals.operand(call, file)
         if name in MEANS and operand is not None:
             return [part._replace(node=operand)] if self._totals.is_total(operand, file) else []
         returned = [part._replace(file=home, node=value) for home, value in returned_values(call, file, self._flow)]
         for inner in returned:
             self._names.enter(call, file, inner)
-        if returned:
+        if returned or makers:
             return returned
         if name == "sum" and given:
             is_list = isinstance(call.func, cst.Name) or (
@@ -129,6 +135,13 @@ class _Means:
             is_of_totals = is_list or self._totals.is_total(given[0], file)
             return [part._replace(node=given[0])] if is_of_totals else [] if part.is_divided else None
         return [part._replace(node=given[0])] if name in _KEEPS and given else None
+
+    def _kept_losses(self, call: cst.Call, part: SumPart) -> Iterator[cst.Call]:
+        """Yield the calls that make the losses of torch in a container, of which a call chooses one."""
+        items = self._of_item(call.func, part._replace(node=call.func)) if isinstance(call.func, cst.Subscript) else ()
+        for file, made, *_ in items or ():
+            if isinstance(made, cst.Call) and makes_loss(made, file, self._flow):
+                yield made
 
     def _of_item(self, node: cst.Subscript, part: SumPart) -> list[SumPart] | None:
         key, owner = literal_index(node), node.value
