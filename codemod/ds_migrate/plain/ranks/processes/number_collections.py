@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import called_name, dotted, number, operands
+from ds_migrate.syntax.nodes import called_name, dotted, elements, number, operands
 from ds_migrate.syntax.source import SourceFile
 
 _OPERATORS = (cst.BitOr, cst.BitAnd, cst.Subtract, cst.BitXor)
@@ -33,7 +33,11 @@ def holds_numbers(
     if isinstance(node, (cst.SetComp, cst.ListComp, cst.GeneratorExp)):
         over = node.for_in
         is_item = dotted(node.elt) is not None and dotted(node.elt) == dotted(over.target)
-        return _is_number(node.elt) or (is_item and holds_numbers(over.iter, file, flow, depth, of))
+        return (
+            _is_number(node.elt)
+            or _is_counter(node.elt, over)
+            or (is_item and holds_numbers(over.iter, file, flow, depth, of))
+        )
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _OPERATORS):
         left, right = (holds_numbers(side, file, flow, depth, of) for side in (node.left, node.right))
         is_any = isinstance(node.operator, cst.BitAnd)
@@ -51,6 +55,13 @@ def holds_numbers(
     return node.value in of or (
         bool(made) and all(holds_numbers(value, file, flow, depth, of | {node.value}) for value in made)
     )
+
+
+def _is_counter(node: cst.BaseExpression, over: cst.CompFor) -> bool:
+    """Return whether a name counts the items that a comprehension goes through, by ``enumerate()``."""
+    is_counted = isinstance(over.iter, cst.Call) and called_name(over.iter) == "enumerate"
+    parts = elements(over.target)
+    return is_counted and len(parts) == 2 and dotted(node) is not None and dotted(node) == dotted(parts[0])
 
 
 def _is_added_to(node: cst.Name, file: SourceFile) -> bool:

@@ -62,8 +62,11 @@ def _numbers(loop: cst.For, file: SourceFile) -> bool:
 
 
 def _loses_order(node: cst.CSTNode, file: SourceFile) -> bool:
-    around = next((a for a in file.ancestors(node) if not isinstance(a, cst.Arg)), None)
-    is_lost = isinstance(around, cst.Call) and (dotted(around.func) in _UNORDERED or called_name(around) in _ASKS)
+    around = next((a for a in file.ancestors(node) if not isinstance(a, (cst.Arg, cst.BinaryOperation))), None)
+    is_sorted = isinstance(around, cst.Call) and "sorted" in called_name(around)  # and natsorted()
+    is_lost = is_sorted or (
+        isinstance(around, cst.Call) and (dotted(around.func) in _UNORDERED or called_name(around) in _ASKS)
+    )
     return is_lost or _is_sorted_later(around, file)
 
 
