@@ -31,7 +31,7 @@ class RankValues(RankExpressions):
     def __init__(self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int] = ()) -> None:
         super().__init__(flow, loaders, modules, agreed)
         if loaders:
-            self._known.update(_unknown_inputs(flow))
+            self._known.update(flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow))))
         statements = RankStatements(self)
         self._settle([give for file in flow.files.values() for give in statements.of(file)])
 

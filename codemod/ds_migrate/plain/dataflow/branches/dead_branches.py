@@ -58,8 +58,10 @@ def runs_in_tests(
 
     pytest runs one process, unless the file starts others itself.
     """
+    if not is_test_file(file) or _STARTS_OTHERS.search(file.data):
+        return False
     functions = [outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef)]
-    if not functions or not is_test_file(file) or _STARTS_OTHERS.search(file.data):
+    if not functions:
         return False
     outermost = functions[-1]
     calls = callers.of(outermost)

@@ -7,7 +7,7 @@ mean over ranks. With one rank nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import libcst as cst
 
@@ -142,7 +142,7 @@ def agree(
     of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
     of_losses += [*ordered_samples(parts, totals, plan.facts.callers), *carried_numbers(plan, parts, totals, values)]
     of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
-    noted = {id(note.file.function(note.node) or note.file.module) for note in of_losses}
+    noted = _places(of_losses)
     for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):
         review(note)
     for note in (*chosen_data(shares, flow, values), *settings_by_rank(changes, values)):
@@ -152,7 +152,7 @@ def agree(
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, collections, values))
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
     of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))
-    noted |= {id(note.file.function(note.node) or note.file.module) for note in of_buffers}
+    noted |= _places(of_buffers)
     of_shares += (*replayed_samples(plan, parts, collections, noted),)
     for note in of_shares:
         if may_run_alone(note.file, plan.facts):
@@ -160,6 +160,11 @@ def agree(
     for note in of_buffers:
         review(note)
     return decided
+
+
+def _places(notes: Iterable[Note]) -> set[int]:
+    """Return the functions that have these notes, or the modules of those outside of functions, by identity."""
+    return {id(note.file.function(note.node) or note.file.module) for note in notes}
 
 
 def _is_setting(node: cst.Assign | cst.AugAssign) -> bool:

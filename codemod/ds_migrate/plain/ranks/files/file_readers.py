@@ -15,7 +15,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
-from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write
+from ds_migrate.plain.ranks.files.opened_files import COPIES, OPENERS, opens_to_write
 from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -35,8 +35,6 @@ _READS = (
 _READER = re.compile(r"(im)?(load|read)(_\w+|image)?", re.IGNORECASE)
 _READING_METHODS = frozenset({"read_text", "read_bytes", "stat", "lstat"})
 _LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder")
-# Functions that copy or move to their second argument.
-_COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
 _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
@@ -113,7 +111,7 @@ class FileReaders:
     def _is_filled(self, listed: Listed, write: Write) -> bool:
         """Return whether a call may write to a folder that another one lists, by the names of folders."""
         home, call, path = write
-        is_copy = last_name(call.func) in _COPIES  # its target may be a folder
+        is_copy = last_name(call.func) in COPIES  # its target may be a folder
         filled = self._names.parts(path, home) if is_copy else self._names.folders(path, home)
         names = self._names.of(path, home)
         if listed.ending and not any(name.endswith((listed.ending, BLANK, ">")) for name in names):

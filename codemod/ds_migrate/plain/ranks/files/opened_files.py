@@ -29,6 +29,8 @@ _NEW = (
 )  # fmt: skip
 _MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
+# Functions that copy or move to their second argument.
+COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
 
 
 def opens_to_write(call: cst.Call, file: SourceFile) -> bool:

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import HELPERS
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.ranks.files.opened_files import opens_to_write, path_opened
+from ds_migrate.plain.ranks.files.opened_files import COPIES, opens_to_write, path_opened
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
 from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.rank_zero.loggers import BARS
@@ -51,9 +51,7 @@ _WRITES = frozenset({"write", "writelines", "writerow", "writerows"})
 _OF_PATHS = frozenset({"touch", "unlink"})
 _MOVES = frozenset({"rename", "replace", "rmdir"})
 # Those that write to their second argument.
-_MOVING = frozenset(
-    {"rename", "renames", "replace", "move", "copy", "copy2", "copyfile", "copytree", "symlink", "link"}
-)
+_MOVING = COPIES | {"symlink", "link"}
 # Those whose path comes behind what they write.
 _PATH_SECOND = (
     "torchvision.utils.save_image", "joblib.dump", "torch.jit.save", "nibabel.save", "SimpleITK.WriteImage",
