@@ -63,3 +63,42 @@ def test_rank_0_decides_by_a_property_that_follows_losses(tmp_path: Path) -> Non
     lines = "monitor.push(loss.item())\nif not monitor.improves:\n    scheduler.step()\n"
     train = _train(lines).replace("monitor = Monitor()\n", f"monitor = Monitor()\n{schedule}")
     assert "if rank_0_decides(not monitor.improves):" in _after(tmp_path, "pass", train)["train.py"]
+
+
+ITEMS = """\
+class Hard(Exception):
+    pass
+
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        self.losses = {}
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return self.read(i)
+
+    def read(self, i):
+        if self.losses.get(i, 0.0) > 9:
+            raise Hard
+        return torch.zeros(4), torch.zeros(1)
+
+
+def collate(samples):
+    if len(data.losses) > 4 and max(data.losses.values()) > 9:
+        raise Hard
+    return [torch.stack(part) for part in zip(*samples)]
+
+
+data = Data()
+"""
+
+
+def test_ranks_do_not_agree_in_the_functions_that_make_the_items_of_a_dataset(tmp_path: Path) -> None:
+    """Processes of loaders waited there for those of other ranks, which draw other items."""
+    setup, loop = LOOP.replace("shuffle=True", "num_workers=2, collate_fn=collate").split("for x, y in loader:\n")
+    lines = f"try:\n    for x, y in loader:\n{textwrap.indent(loop, '    ')}        data.losses[0] = loss.item()\n"
+    after = run(tmp_path, train=f"{HEADER}{ITEMS}{setup}{lines}except Hard:\n    pass\n").files[0].after or b""
+    assert b"shard(DataLoader(" in after and b"rank_0_decides" not in after

@@ -1,9 +1,10 @@
-"""Functions that rank 0 may run alone, as some call of them asks for it: no rank may wait for others in these."""
+"""Functions that a rank may run alone: on rank 0, or for samples that it draws. None may wait for others in these."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import libcst as cst
 
@@ -19,6 +20,8 @@ from ds_migrate.syntax.source import SourceFile
 
 _ONE_RANK = re.compile(r"main|master|zero|rank_?0", re.IGNORECASE)
 _CHOICES = (cst.Equal, cst.NotEqual, cst.In, cst.NotIn)
+_GIVE_ITEMS = frozenset({"__getitem__", "__getitems__"})
+_MAKE_BATCHES = frozenset({"collate_fn", "worker_init_fn"})
 
 
 class LoneRanks:
@@ -29,8 +32,8 @@ class LoneRanks:
         self._callers = callers
 
     def are_never_at(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether no rank can be at a node alone, as far as conditions on rank 0 show."""
-        return not is_guarded(node, file) and self._call_above(node, file) is None
+        """Return whether no rank can be at a node alone, as far as conditions on rank 0 and datasets show."""
+        return not is_guarded(node, file) and self._call_above(node, file) is None and not self._makes_items(node, file)
 
     def note(self, node: cst.CSTNode, file: SourceFile) -> Note | None:
         """Return what is for review where several ranks may be at a node, and one alone too."""
@@ -48,14 +51,36 @@ class LoneRanks:
 
     def _call_above(self, node: cst.CSTNode, file: SourceFile) -> tuple[SourceFile, cst.Call] | None:
         """Return a call on rank 0 that leads to the function around a node, also through others."""
-        todo = [file.function(node)]
-        for function in todo:
-            for caller, call in self._calls(function) if function is not None else ():
-                if _is_on_rank_0(call, caller):
-                    return caller, call
-                if caller.function(call) not in todo:
-                    todo.append(caller.function(call))
-        return None
+        calls = (place for function in self._functions_above(node, file) for place in self._calls(function))
+        return next(((caller, call) for caller, call in calls if _is_on_rank_0(call, caller)), None)
+
+    def _makes_items(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node may run for each item that a rank draws from a dataset, maybe in another process."""
+        return any(
+            function.name.value in _GIVE_ITEMS or id(function) in self._batch_makers
+            for function in self._functions_above(node, file)
+        )
+
+    @cached_property
+    def _batch_makers(self) -> set[int]:
+        """Return the functions that loaders call for their batches and processes, by identity."""
+        return {
+            value.key
+            for file in self._flow.files.values()
+            for call in file.nodes(cst.Call)
+            for arg in call.args
+            if arg.keyword is not None and arg.keyword.value in _MAKE_BATCHES
+            for value in of_kind(self._flow.values(arg.value, file), Kind.FUNCTION, Kind.METHOD)
+        }
+
+    def _functions_above(self, node: cst.CSTNode, file: SourceFile) -> Iterator[cst.FunctionDef]:
+        """Yield the function around a node, and those that call it, also through others."""
+        function = file.function(node)
+        found = [function] if function is not None else []
+        for function in found:  # grows
+            yield function
+            callers = (caller.function(call) for caller, call in self._calls(function))
+            found += [caller for caller in dict.fromkeys(callers) if caller is not None and caller not in found]
 
     def _calls(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         """Return the calls of a function; of a method also those by its name of objects that are not followed."""
