@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -1313,3 +1314,32 @@ def test_a_condition_in_an_expression_that_leads_to_a_step_is_rank_0_s(lines: st
     """
     after = convert(tmp_path, body(text) + lines + "\n")
     assert ("rank_0_decides(" in after) is bool(agreed) and agreed in after
+
+
+TIMED = """
+    import time
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    start, shown = time.time(), time.time()
+    x, y = torch.zeros(4, 4), torch.zeros(4, 1)
+    while time.perf_counter() < end:
+        if time.time() - shown > 10:
+            print(loss.item())
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        STOP
+    """
+
+
+@pytest.mark.parametrize(
+    ("stop", "after"),
+    [("if time.time() - start > 60:\n            break", "if rank_0_decides(time.time() - start > 60):"), ("", "")],
+)
+def test_rank_0_decides_when_the_time_is_over_without_a_loader(stop: str, after: str, tmp_path: Path) -> None:
+    """A rank whose clock was first left training, and the others waited for it in the next step."""
+    text = convert(tmp_path, HEADER + textwrap.dedent(TIMED.replace("STOP", stop)))
+    assert "while rank_0_decides(time.perf_counter() < end):" in text and after in text
+    assert "if time.time() - shown > 10 and is_main_rank():" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
 
@@ -21,9 +21,19 @@ from ds_migrate.syntax.source import SourceFile
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
-_CLOCKS = frozenset(
-    {"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "datetime.datetime.now"}
+_CLOCKS = (
+    "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.monotonic_ns",
+    "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
+    "datetime.datetime.utcnow",
 )  # fmt: skip
+
+
+def are_timed(files: Iterable[SourceFile], flow: Flow) -> bool:
+    """Return whether files read the time, which each rank does at another moment."""
+    return any(
+        flow.is_call_of(call, file, _CLOCKS)
+        for file in files for call in (file.nodes(cst.Call) if b"time" in file.data else ())
+    )  # fmt: skip
 
 
 class RankExpressions:

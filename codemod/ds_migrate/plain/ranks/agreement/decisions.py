@@ -13,6 +13,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import JUMPS
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
@@ -75,10 +76,10 @@ def agree(
     decided = {id(branch) for _, branch in plan.undecided}
     makers = training_loaders([step for step, _ in plan.steps], plan.facts)
     shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
-    if not shares:
+    if not shares and not are_timed(files, flow):
         return decided
     loaders = frozenset(v for file, maker in shares for v in of_kind(flow.values(maker, file), Kind.LOADER))
-    modules = frozenset(v for site in plan.facts.sites for v in site.of)
+    modules = frozenset(v for site in plan.facts.sites for v in site.of if shares)
     values = RankValues(flow, loaders, modules)
     writes = WeightWrites(flow)
     means = ShareMeans(flow, values)
@@ -118,7 +119,8 @@ def agree(
     for file in files:
         for node in [node for home, node in led if home is file]:
             if values.differs(node.test, file) and can_agree(node.test, file):
-                _agree_on_test(node, file, values, flow, runtime, converted, review)
+                reason = "their shares of the data differ" if shares else "each reads the time at another moment"
+                _agree_on_test(node, file, values, flow, runtime, converted, review, reason)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
@@ -135,6 +137,8 @@ def agree(
             parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
             if parted and counts(write.node, file) and can_agree(write.node, file):
                 _agree_on_write(write, file, values, means, runtime, converted, review)
+    if not shares:
+        return decided
     totals = BatchTotals(flow, values)
     parts = loss_parts(plan, totals)
     for note in share_statistics(plan, files, values, common):
@@ -219,6 +223,7 @@ def _agree_on_test(
     runtime: RuntimeNames,
     converted: Converted,
     review: Review,
+    reason: str,
 ) -> None:
     finite = [
         call.args[0].value for call in file.nodes(cst.Call, below=node.test)
@@ -234,9 +239,7 @@ def _agree_on_test(
         )
     else:
         let_rank_0_decide(node.test, file, runtime)
-        converted(
-            Code.PLAIN_AGREEMENT, file, node.test, "rank 0 decides for all ranks: their shares of the data differ"
-        )
+        converted(Code.PLAIN_AGREEMENT, file, node.test, f"rank 0 decides for all ranks: {reason}")
         if asks_for_finite(node.test, file, flow):
             message = "rank 0 decides by its own numbers, and those of another rank may be NaN or infinite"
             review(Note(Code.PLAIN_AGREEMENT, file, node.test, message, "test mean_over_ranks() of them instead"))
