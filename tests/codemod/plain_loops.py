@@ -107,6 +107,11 @@ def convert(folder: Path, text: str, options: Options = PLAIN) -> str:
     return result.after.decode()
 
 
+def reviews(folder: Path, text: str, options: Options = PLAIN) -> list[str]:
+    """Return what is for review in one module."""
+    return [finding.message for _, finding in run(folder, options, train=text).findings(Severity.REVIEW)]
+
+
 def blocked(folder: Path, text: str, options: Options = PLAIN) -> list[tuple[str, str]]:
     """Return why a module stays as it is."""
     report = run(folder, options, train=text)

@@ -53,7 +53,7 @@ class RankStatements:
         for node in file.nodes(cst.WithItem):
             if node.asname is not None:
                 yield partial(self._entered, node.item, node.asname.name, file)
-        for node in file.nodes(cst.Return):
+        for node in file.nodes(cst.Return, cst.Yield):
             function = file.function(node)
             if node.value is not None and function is not None:
                 yield partial(self._returned, node, function, file)
@@ -102,7 +102,9 @@ class RankStatements:
         if self._values.differs(item, file):
             yield from self._variables(target, file)
 
-    def _returned(self, node: cst.Return, function: cst.FunctionDef, file: SourceFile) -> Iterator[Variable]:
+    def _returned(
+        self, node: cst.Return | cst.Yield, function: cst.FunctionDef, file: SourceFile
+    ) -> Iterator[Variable]:
         assert node.value is not None
         depends = self._values.depends(node, file)
         if not (depends or self._values.differs(node.value, file)):

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
+from ds_migrate.plain.dataflow.calls.generators import generators
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.agreement.setting_sources import source_writes
+from ds_migrate.plain.ranks.rank_guards import asks_for_rank
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
@@ -26,7 +28,13 @@ def setting_of(target: cst.BaseExpression) -> str | None:
     return _SETTINGS.get(code(target.slice[0]).strip("'\"")) if isinstance(target, cst.Subscript) else None
 
 
-Condition = cst.If | cst.While | cst.IfExp | cst.CompIf
+Condition = cst.If | cst.While | cst.IfExp | cst.CompIf | cst.BooleanOperation
+CONDITIONS = (cst.If, cst.While, cst.IfExp, cst.CompIf, cst.BooleanOperation)
+
+
+def test_of(node: Condition) -> cst.BaseExpression:
+    """Return what a condition asks; of ``ready and step()``, whether it is ready."""
+    return node.left if isinstance(node, cst.BooleanOperation) else node.test
 
 
 class CommonOperations:
@@ -79,13 +87,19 @@ class CommonOperations:
             function = file.function(node)
             if function is not None:
                 places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
+            places += _items_of_loops(node, file, plan.facts.flow)
 
     def is_led_by(self, node: Condition, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
         if isinstance(node, cst.CompIf):  # [step(batch) for batch in loader if fits(batch)]
             made = next(outer for outer in file.ancestors(node) if isinstance(outer, cst.BaseComp))
             return any(self.holds(part) for part in children(made) if part is not made.for_in)
-        branches = [node.body, *([node.orelse] if node.orelse is not None else [])]
+        if isinstance(node, cst.BooleanOperation):
+            return not asks_for_rank(node.left) and self.are_reached_by([node.right], file)
+        return self.are_reached_by([node.body, *([node.orelse] if node.orelse is not None else [])], file)
+
+    def are_reached_by(self, branches: Sequence[cst.CSTNode], file: SourceFile) -> bool:
+        """Return whether something that all ranks do together is in one of these branches, or left out by one."""
         if self._nodes and any(self._ends_training(branch, file) for branch in branches):
             return True
         return any(self.holds(branch) for branch in branches) or any(
@@ -121,6 +135,17 @@ def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool
         return bool(of_kind(owner, Kind.SCHEDULE))
     trained = {v for site in plan.facts.sites for v in (*site.of, *site.optimizers)}
     return call.func.attr.value == "load_state_dict" and bool(owner & trained)
+
+
+def _items_of_loops(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
+    """Yield where generators of the program make the items of the loops around a node: each is a round of these."""
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.FunctionDef):
+            return
+        if isinstance(outer, cst.For):
+            for home, function in generators(outer.iter, file, flow):
+                made = home.nodes(cst.Yield, below=function)
+                yield from ((home, item) for item in made if home.function(item) is function)
 
 
 def _variables(nodes: Iterable[cst.CSTNode], file: SourceFile, flow: Flow) -> Iterator[Variable]:

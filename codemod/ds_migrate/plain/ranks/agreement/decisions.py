@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import JUMPS
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -20,11 +19,12 @@ from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
+from ds_migrate.plain.ranks.agreement.agreed_conditions import agree_on_condition, let_rank_0_decide
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
-from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, setting_of
-from ds_migrate.plain.ranks.agreement.finite_tests import FINITE, asks_for_finite
+from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, CommonOperations, setting_of, test_of
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.agreement.unagreed_branches import unagreed_branches
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
@@ -47,10 +47,10 @@ from ds_migrate.plain.ranks.lone_scripts import may_run_alone
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, last_name, targets, walk
+from ds_migrate.syntax.nodes import argument, targets
 from ds_migrate.syntax.source import SourceFile
 
-_MEAN, _DECIDES = "mean_over_ranks", "rank_0_decides"
+_MEAN = "mean_over_ranks"
 
 
 def agree(
@@ -106,11 +106,11 @@ def agree(
 
     led = [
         (file, node)
-        for file in files for node in file.nodes(cst.If, cst.While, cst.IfExp, cst.CompIf)
+        for file in files for node in file.nodes(*CONDITIONS)
         if id(node) not in decided and counts(node, file)
-        if values.differs(node.test, file) and common.is_led_by(node, file)
+        if values.differs(test_of(node), file) and common.is_led_by(node, file)
     ]  # fmt: skip
-    agreed = decided | {id(node) for file, node in led if lone.are_never_at(node.test, file)}
+    agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
     settings += [(file, line) for file, line, _ in changes]
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
@@ -118,9 +118,9 @@ def agree(
         values = RankValues(flow, loaders, modules, agreed)
     for file in files:
         for node in [node for home, node in led if home is file]:
-            if values.differs(node.test, file) and can_agree(node.test, file):
+            if values.differs(test_of(node), file) and can_agree(test_of(node), file):
                 reason = "their shares of the data differ" if shares else "each reads the time at another moment"
-                _agree_on_test(node, file, values, flow, runtime, converted, review, reason)
+                agree_on_condition(node, file, values, flow, runtime, converted, review, reason)
                 decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
@@ -141,6 +141,9 @@ def agree(
         return decided
     totals = BatchTotals(flow, values)
     parts = loss_parts(plan, totals)
+    for note in unagreed_branches(files, values, common, flow):
+        if counts(note.node, note.file) and lone.are_never_at(note.node, note.file):
+            review(note)
     for note in share_statistics(plan, files, values, common):
         review(note)
     of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
@@ -207,52 +210,6 @@ def _agree_on_write(
     elif found:
         message = "weights are set by the mean over ranks: their shares of the data differ"
         converted(Code.PLAIN_AGREEMENT, file, write.node, message)
-
-
-def let_rank_0_decide(test: cst.BaseExpression, file: SourceFile, runtime: RuntimeNames) -> None:
-    """Make a condition rank 0's."""
-    if file.edits.once(test, _DECIDES):
-        wrap(file, test, runtime.name(file, _DECIDES))
-
-
-def _agree_on_test(
-    node: Condition,
-    file: SourceFile,
-    values: RankValues,
-    flow: Flow,
-    runtime: RuntimeNames,
-    converted: Converted,
-    review: Review,
-    reason: str,
-) -> None:
-    finite = [
-        call.args[0].value for call in file.nodes(cst.Call, below=node.test)
-        if last_name(call.func) in FINITE and call.args
-    ]  # fmt: skip
-    finite = [number for number in finite if values.differs(number, file)]
-    finite = [part for part in walk(node.test) if any(part.deep_equals(number) for number in finite)]
-    if finite and not _differs_elsewhere(node.test, finite, file, values):
-        for number in finite:
-            wrap(file, number, runtime.name(file, _MEAN))
-        converted(
-            Code.PLAIN_AGREEMENT, file, node.test, "all ranks look at the mean over ranks, which is NaN if one is"
-        )
-    else:
-        let_rank_0_decide(node.test, file, runtime)
-        converted(Code.PLAIN_AGREEMENT, file, node.test, f"rank 0 decides for all ranks: {reason}")
-        if asks_for_finite(node.test, file, flow):
-            message = "rank 0 decides by its own numbers, and those of another rank may be NaN or infinite"
-            review(Note(Code.PLAIN_AGREEMENT, file, node.test, message, "test mean_over_ranks() of them instead"))
-
-
-def _differs_elsewhere(
-    test: cst.BaseExpression, numbers: list[cst.BaseExpression], file: SourceFile, values: RankValues
-) -> bool:
-    """Return whether a condition differs by rank besides the numbers: some ranks might not come to their mean."""
-    inside = {id(inner) for number in numbers for inner in walk(number)}
-    around = {id(outer) for number in numbers for outer in file.ancestors(number)}
-    others = [n for n in walk(test) if isinstance(n, (cst.Name, cst.Attribute, cst.Call)) and id(n) not in inside]
-    return any(values.differs(n, file) for n in others if id(n) not in around)
 
 
 def _schedule_metric(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> cst.BaseExpression | None:

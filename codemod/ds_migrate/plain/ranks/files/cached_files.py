@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.branches.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
+from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
 from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.rank_guards import is_guarded

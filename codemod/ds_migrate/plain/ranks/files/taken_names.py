@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions, r
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
+from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.looks import path_of, paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.made_folders import makes_folder

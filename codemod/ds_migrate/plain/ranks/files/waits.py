@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement.decisions import let_rank_0_decide
+from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.looks import first_look
 from ds_migrate.rules.codes import Code

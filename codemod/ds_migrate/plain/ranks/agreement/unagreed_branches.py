@@ -1,0 +1,68 @@
+"""Branches that each rank takes by its share of the data, and that no condition of one place decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted, last_name, walk
+from ds_migrate.syntax.source import SourceFile
+
+_CHOICES = (cst.Name, cst.Subscript, cst.IfExp, cst.Call)
+_TAKES_SOME = frozenset({"filter", "filterfalse", "takewhile", "dropwhile", "compress"})
+_ENDING = frozenset({"any", "all", "next"})
+_ADVICE = "make it an if, whose condition all ranks can share by rank_0_decides()"
+
+
+def unagreed_branches(
+    files: Iterable[SourceFile], values: RankValues, common: CommonOperations, flow: Flow
+) -> Iterator[Note]:
+    """Yield a note where ranks may do other things that all do together, and cannot be made to agree."""
+    for file in files:
+        for node in file.nodes(cst.Match):
+            tests = [node.subject, *(case.guard for case in node.cases if case.guard is not None)]
+            bodies = [case.body for case in node.cases]
+            if any(values.differs(test, file) for test in tests) and common.are_reached_by(bodies, file):
+                message = "each rank takes the case of its share of the data here, and some may leave others waiting"
+                yield Note(Code.PLAIN_AGREEMENT, file, node.subject, message, _ADVICE)
+        for call in file.nodes(cst.Call):
+            if isinstance(call.func, _CHOICES) and _is_chosen(call.func, file, values, common, flow):
+                message = "each rank calls a function by its share of the data here, and some may leave others waiting"
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
+            elif _ends_early(call, file, values, common):
+                message = "each rank ends this by its share of the data, and some may leave others waiting"
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
+        for loop in file.nodes(cst.For):
+            taken = next((part for part in walk(loop.iter) if _takes_some(part, file, values)), None)
+            if taken is not None and common.are_reached_by([loop.body], file):
+                message = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
+                advice = "make it an if in the loop, whose condition all ranks can share by rank_0_decides()"
+                yield Note(Code.PLAIN_AGREEMENT, file, taken, message, advice)
+
+
+def _is_chosen(
+    func: cst.BaseExpression, file: SourceFile, values: RankValues, common: CommonOperations, flow: Flow
+) -> bool:
+    """Return whether it differs by rank which function a call runs, of which one leads to a common operation."""
+    functions = of_kind(flow.values(func, file), Kind.FUNCTION, Kind.METHOD)
+    return len(functions) > 1 and values.differs(func, file) and any(map(common.holds, map(flow.node, functions)))
+
+
+def _ends_early(call: cst.Call, file: SourceFile, values: RankValues, common: CommonOperations) -> bool:
+    """Return whether ``any(step(x) for x in batches)`` ends with an item that differs by rank, and is common."""
+    made = call.args[0].value if len(call.args) == 1 and dotted(call.func) in _ENDING else None
+    return isinstance(made, cst.GeneratorExp) and common.holds(made.elt) and values.differs(made.elt, file)
+
+
+def _takes_some(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
+    """Return whether a call takes some items of a share of the data, by what they are."""
+    if not isinstance(node, cst.Call) or last_name(node.func) not in _TAKES_SOME or len(node.args) != 2:
+        return False
+    return any(values.differs(arg.value, file) or values.is_share(arg.value, file) for arg in node.args)

@@ -1,0 +1,99 @@
+"""Control flow of expressions, generators and ``match``: ranks part there as they do at an ``if``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import body, convert, reviews
+
+TRAINER = """
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.skipped = model, optimizer, 0
+
+    def update(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item() < 0.1
+
+    def skip(self, loss):
+        self.skipped += 1
+
+    def batches(self, loader):
+        for x, y in loader:
+            KEPT
+                yield x, y
+
+    def fit(self, loader):
+        for x, y in BATCHES:
+            loss = F.mse_loss(self.model(x), y)
+            UPDATE
+
+
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model = Net()
+trainer = Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+trainer.fit(loader)
+"""
+
+
+def trained(update: str = "self.update(loss)", batches: str = "loader", kept: str = "if x is not None:") -> str:
+    text = TRAINER.replace("UPDATE", update.replace("\n", "\n" + 12 * " "))
+    return body(text.replace("BATCHES", batches).replace("KEPT", kept))
+
+
+@pytest.mark.parametrize(
+    ("update", "agreed"),
+    [
+        ("loss.item() < 5 and self.update(loss)", "rank_0_decides(loss.item() < 5) and self.update(loss)"),
+        ("bad = loss > 5\nbad or self.update(loss)", "rank_0_decides(bad) or self.update(loss)"),
+        ("if loss < 5 and self.update(loss):\n    break", "rank_0_decides(loss < 5) and self.update(loss)"),
+        ("done = not (loss > 5) and self.update(loss)", "rank_0_decides(not (loss > 5)) and self.update(loss)"),
+    ],
+)
+def test_rank_0_decides_what_stands_before_and_or_or(update: str, agreed: str, tmp_path: Path) -> None:
+    """Each rank decided by its share, and the others waited for it."""
+    assert agreed in convert(tmp_path, trained(update))
+
+
+def test_a_step_behind_a_condition_on_the_rank_stays(tmp_path: Path) -> None:
+    after = convert(tmp_path, trained("rank = 0\nrank == 0 and loss < 5 and self.update(loss)"))
+    assert "rank_0_decides" not in after
+
+
+def test_the_condition_of_a_generator_is_rank_0s(tmp_path: Path) -> None:
+    after = convert(tmp_path, trained(batches="self.batches(loader)", kept="if x.mean() > 0:"))
+    assert "if rank_0_decides(x.mean() > 0):" in after
+
+
+def test_what_a_generator_makes_of_a_share_differs_by_rank(tmp_path: Path) -> None:
+    after = convert(tmp_path, trained("if loss > 5:\n    continue\nself.update(loss)", batches="self.batches(loader)"))
+    assert "if rank_0_decides(loss > 5):" in after
+
+
+@pytest.mark.parametrize(
+    ("update", "batches", "message"),
+    [
+        ("ready = loss if loss < 5 else None\nstepped = ready and self.update(loss)", "loader", "ranks may part here"),
+        (
+            'match "bad" if loss > 5 else "good":\n    case "good":\n        self.update(loss)', "loader",
+            "each rank takes the case of its share",
+        ),
+        ("act = self.update if loss < 5 else self.skip\nact(loss)", "loader", "each rank calls a function by"),
+        ("any(self.update(F.mse_loss(self.model(x), y)) for _ in range(3))", "loader", "each rank ends this by its"),
+        ("self.update(loss)", "filter(lambda batch: batch[0].mean() > 0, loader)", "gives each rank a number"),
+    ],
+)  # fmt: skip
+def test_branches_that_no_single_condition_decides_are_for_review(
+    update: str, batches: str, message: str, tmp_path: Path
+) -> None:
+    found = reviews(tmp_path, trained(update, batches))
+    assert any(message in text for text in found), found
+
+
+def test_branches_that_are_the_same_on_all_ranks_have_no_review(tmp_path: Path) -> None:
+    act = "act = self.update if self.skipped else self.skip\nact(loss)\nself.skipped and self.update(loss)"
+    found = reviews(tmp_path, trained(act))
+    assert not any("waiting" in text or "part here" in text for text in found), found
