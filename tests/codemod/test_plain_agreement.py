@@ -1343,3 +1343,31 @@ def test_rank_0_decides_when_the_time_is_over_without_a_loader(stop: str, after:
     text = convert(tmp_path, HEADER + textwrap.dedent(TIMED.replace("STOP", stop)))
     assert "while rank_0_decides(time.perf_counter() < end):" in text and after in text
     assert "if time.time() - shown > 10 and is_main_rank():" in text
+
+
+def test_a_condition_on_rank_0_stays_where_its_rank_is_kept_beside_what_differs(tmp_path: Path) -> None:
+    """Rank 0 decided for all that they were rank 0."""
+    text = """
+        import os
+
+        def reset(model):
+            model.load_state_dict(Net().state_dict())
+            return model
+
+        state = [int(os.environ.get("RANK", -1)), 0.0]
+        loader = DataLoader(data, batch_size=4)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            rank, best = state[0], state[-1]
+            average = reset(model) if rank in [-1, 0] else None
+            if best > 9:
+                break
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            state.append(loss.item())
+        """
+    after = convert(tmp_path, HEADER + textwrap.dedent(text))
+    assert "if rank_0_decides(best > 9):" in after and "reset(model) if rank in [-1, 0] else None" in after

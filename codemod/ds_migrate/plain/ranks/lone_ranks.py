@@ -111,13 +111,14 @@ class LoneRanks:
 def _is_on_rank_0(node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether a condition around a node lets one rank alone come to it, or all but that."""
     return any(
-        isinstance(outer, cst.If) and outer is not node and asks_for_rank(outer.test) and _asks_for_rank_0(outer.test)
-        for outer in file.ancestors(node)
+        isinstance(outer, cst.If) and outer is not node and parts_rank_0(outer.test) for outer in file.ancestors(node)
     )
 
 
-def _asks_for_rank_0(test: cst.BaseExpression) -> bool:
+def parts_rank_0(test: cst.BaseExpression) -> bool:
     """Return whether a condition on the rank parts rank 0 from others: ``rank != -1`` holds on each of several."""
+    if not asks_for_rank(test):
+        return False
     comparisons = [part for node in walk(test) if isinstance(node, cst.Comparison) for part in node.comparisons]
     chosen = [part.comparator for part in comparisons if isinstance(part.operator, _CHOICES)]
     if any(isinstance(n, cst.Integer) and n.value == "0" for other in chosen for n in walk(other)):

@@ -42,7 +42,7 @@ from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
 from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
 from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
 from ds_migrate.plain.ranks.files.sample_files import sample_files
-from ds_migrate.plain.ranks.lone_ranks import LoneRanks
+from ds_migrate.plain.ranks.lone_ranks import LoneRanks, parts_rank_0
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
@@ -108,7 +108,7 @@ def agree(
         (file, node)
         for file in files for node in file.nodes(*CONDITIONS)
         if id(node) not in decided and counts(node, file)
-        if values.differs(test_of(node), file) and common.is_led_by(node, file)
+        if not parts_rank_0(test_of(node)) and values.differs(test_of(node), file) and common.is_led_by(node, file)
     ]  # fmt: skip
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
