@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -812,3 +813,28 @@ def test_a_condition_that_may_evaluate_the_share_of_a_loader_is_for_review(
     found = [f.message for _, f in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
     message = "a condition decides whether this trains: it may evaluate a rank's share of a loader"
     assert found.count(message) == is_reviewed
+
+
+@pytest.mark.parametrize("rows", ["self.rows", "self.rows[dist.get_rank() :: dist.get_world_size()]"])
+def test_a_stream_that_nothing_else_can_divide_is_for_review(rows: str, tmp_path: Path) -> None:
+    """Each rank was said to train on a share, and all trained on the same samples."""
+    stream = f"""
+        import torch.distributed as dist
+        from torch.utils import data as loading
+
+
+        class Stream(loading.IterableDataset):
+            def __init__(self, rows):
+                self.rows = rows
+
+            def __iter__(self):
+                yield from {rows}
+
+
+        """
+    text = textwrap.dedent(stream) + LOOP.replace(
+        "DataLoader(data, batch_size=4, shuffle=True", "DataLoader(Stream(data), 4"
+    )
+    report = run(tmp_path, train=HEADER + text)
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if "IterableDataset" in f.message]
+    assert (len(found) == 1) is (rows == "self.rows")

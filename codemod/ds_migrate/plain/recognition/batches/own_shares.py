@@ -1,4 +1,4 @@
-"""Datasets and samplers that give each rank a share themselves, by its number."""
+"""Datasets and samplers that give each rank a share themselves, by its number, or that nothing else can divide."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """
     given = [argument(maker, 0, "dataset"), argument(maker, None, "sampler"), argument(maker, None, "batch_sampler")]
     return any(_takes_share(arg.value, file, flow, _DEPTH) for arg in given if arg is not None)
+
+
+def is_stream(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's dataset, of a class of the program, gives its samples one after the other."""
+    dataset = argument(maker, 0, "dataset")
+    made = of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else ()
+    return bool(made) and all(
+        any(
+            name.startswith("torch.") and name.endswith(".IterableDataset")
+            for name in flow.classes.external_bases(one.key)
+        )
+        for one in made
+    )
 
 
 def divides_data(flow: Flow) -> bool:
