@@ -14,6 +14,7 @@ from trial_runtime import core
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain._inputs import InputMove
 from trial_runtime.plain._module import keep_portable, step_written_weights
+from trial_runtime.plain._rank_check import check_ranks as check_ranks_of
 from trial_runtime.pytorch._ddp_buffers import BufferSync
 from trial_runtime.pytorch.deepspeed._patches import apply_to_engine
 from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
@@ -25,7 +26,12 @@ _ENGINE = "_trial_runtime_engine"  # attribute of an optimizer, which torch leav
 
 
 def match_torch(
-    engine: Engine, *, broadcast_buffers: bool = False, keep_gradients: bool = False, move_inputs: bool = False
+    engine: Engine,
+    *,
+    broadcast_buffers: bool = False,
+    keep_gradients: bool = False,
+    move_inputs: bool = False,
+    check_ranks: bool = True,
 ) -> Engine:
     """Have an engine train as torch does, and return it. Call it right after ``deepspeed.initialize``, on all ranks.
 
@@ -48,6 +54,8 @@ def match_torch(
             itself. Only at ZeRO stage 0.
         move_inputs: whether the module's inputs are moved to its device before each forward, as DataParallel and
             DistributedDataParallel with ``device_ids`` do. DeepSpeed leaves them where they are.
+        check_ranks: whether ranks that no longer have the same weights and options, such as the learning rate, raise an
+            error: after 1, 2, 4, ... 1024 steps, then each 1024. DeepSpeed trains on, each rank another model.
 
     Raises:
         InvalidExperimentException: ``keep_gradients``, or complex parameters, beyond ZeRO stage 0.
@@ -55,7 +63,7 @@ def match_torch(
             step them with gradients that it neither averages over ranks nor clears. So are parameters that
             ``add_param_group()`` adds later.
         InvalidExperimentException: later, from ``backward()``, for a second call that would lose the first one's
-            gradients.
+            gradients; from ``step()``, on all ranks, where they train different models.
     """
     unwrapped: Any = engine
     if keep_gradients and unwrapped.zero_optimization_stage():
@@ -85,6 +93,8 @@ def match_torch(
             InputMove(called, unwrapped.device)
     if keep_gradients:
         unwrapped.zero_grad = lambda: None
+    if check_ranks and distributed.size > 1:
+        check_ranks_of(unwrapped)
     keep_portable(engine)
     step_written_weights(engine)
     return engine
