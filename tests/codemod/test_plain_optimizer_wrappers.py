@@ -298,7 +298,13 @@ SCAFFOLD = """
     """
 
 
-@pytest.mark.parametrize(("given", "named"), [("controls, controls", "controls, controls"), ("closure", "a closure")])
-def test_what_a_step_is_given_is_named(given: str, named: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("controls, controls", "which engine.step() does not take"),
+        ("closure", "and no function of this program is known as that"),
+    ],
+)
+def test_what_a_step_is_given_is_named(given: str, reason: str, tmp_path: Path) -> None:
     ((code, message),) = blocked(tmp_path, body(SCAFFOLD).replace("(controls, controls)", f"({given})"))
-    assert code == Code.PLAIN_CLOSURE and message == f"step() is given {named}, which engine.step() does not take"
+    assert code == Code.PLAIN_CLOSURE and message == f"step() is given {given}, {reason}"

@@ -484,7 +484,7 @@ def test_requests_that_each_rank_sends_are_for_a_person_to_check(line: str, foun
 
 def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Path) -> None:
     helpers = "def show(x):\n    print('a', x)\n    print('b')\n"
-    other = LOOP.replace("SGD", "LBFGS").replace("optimizer.step()", "optimizer.step(lambda: loss)")
+    other = LOOP.replace("optimizer.step()", "optimizer.step(loss)")
     report = run(
         tmp_path, helpers=helpers, train=USE + HEADER + LOOP + "show(1)\n", other=USE + HEADER + other + "show(2)\n"
     )

@@ -156,7 +156,7 @@ def test_a_loop_stays_where_it_needs_the_file_of_another_one_that_stays(tmp_path
             def close(self):
                 for x, y in loader():
                     (x - y).mean().backward()
-                    self.closing.step(lambda: 1.0)
+                    self.closing.step(1.0)
 
 
         if __name__ == "__main__":
@@ -167,7 +167,7 @@ def test_a_loop_stays_where_it_needs_the_file_of_another_one_that_stays(tmp_path
     found = refused(report)
     message = "update() also requires other.py, where another loop stays as it is"
     assert ("base", Code.FILE_NOT_NAMED, message) in found
-    assert ("other", Code.PLAIN_CLOSURE, "step() is given a closure, which engine.step() does not take") in found
+    assert ("other", Code.PLAIN_CLOSURE, "step() is given 1.0, which engine.step() does not take") in found
     assert texts(report) == {}
 
 
@@ -201,7 +201,7 @@ def test_a_folder_that_is_a_package_itself_is_known_by_its_name(tmp_path: Path) 
     assert refused(report) == [] and "self.ds_engine.step()" in texts(report)["curious"]
 
 
-CLOSED = LOOP.replace("optimizer.step()", "optimizer.step(lambda: 1.0)")
+CLOSED = LOOP.replace("optimizer.step()", "optimizer.step(1.0)")
 OWN_DATA = LOOP.replace("from data import loader\n", "from data import items\n").replace(" in loader()", " in items")
 BESIDE = (
     "not converted, and may run beside this loop: second.py:15; on several ranks, what is trained there is not averaged"

@@ -234,6 +234,37 @@ def test_several_backward_passes_are_averaged_in_the_step_or_on_request() -> Non
     assert run_ranks(count_averages, size=1) == [[0, 1, 1]]
 
 
+def step_with_closure(is_engine: bool) -> list[float]:
+    """Return weights that LBFGS has moved by the loss of one batch, of which each of two ranks has a half."""
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch, step_with
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, line_search_fn="strong_wolfe")
+    batch, target = torch.randn(8, 3), torch.randn(8, 1)
+    if is_engine:
+        config = {"train_micro_batch_size_per_gpu": 4, "managed_gradient_accumulation": False, "gradient_clipping": 0.0}
+        engine = match_torch(make_engine(model, optimizer, {**config, "zero_optimization": {"stage": 0}}))
+        own = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+        batch, target = batch[own], target[own]
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch), target)
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        loss = step_with(engine, closure) if is_engine else optimizer.step(closure)
+    return [*model.weight[0].tolist(), loss.item()]
+
+
+def test_an_optimizer_that_decides_by_the_loss_moves_all_ranks_alike() -> None:
+    first, second = run_ranks(step_with_closure, True)
+    assert first == second == pytest.approx(step_with_closure(False), rel=1e-4)
+
+
 def gradients_after_step() -> list[bool]:
     from trial_runtime.errors import InvalidExperimentException
     from trial_runtime.plain import match_torch

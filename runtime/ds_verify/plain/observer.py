@@ -127,8 +127,12 @@ class Observer:
 
     @property
     def unstepped(self) -> list[str]:
-        """The optimizers that never stepped."""
-        return [self.modules.name_of(each) for each in self.modules.optimizers if id(each) not in self._stepped]
+        """The optimizers that never stepped, and no other one stepped with their groups."""
+        return [
+            self.modules.name_of(each)
+            for each in self.modules.optimizers
+            if not {id(each), id(each.param_groups)} & self._stepped
+        ]
 
     @property
     def unreached_schedules(self) -> list[str]:
@@ -231,7 +235,7 @@ class Observer:
         if not step.backwards:
             return  # an engine that allocates the optimizer's state
         engines = [engine for engine in self.engines if engine.basic_optimizer is optimizer]
-        if engines and not self._in_engine:
+        if engines and not (self._in_engine or any(engine._running_engine_step for engine in engines)):
             self._outside += 1
         gradients = [
             tensor.grad.to_dense() if tensor.grad.is_sparse else tensor.grad
@@ -239,7 +243,7 @@ class Observer:
             for tensor in group["params"]
             if tensor.grad is not None
         ]
-        self._stepped.add(id(optimizer))
+        self._stepped |= {id(optimizer), id(optimizer.param_groups)}
         square = norm(gradients) ** 2
         if any(engine.zero_optimization_stage() for engine in engines):
             square = float(self.group.sum(torch.tensor(square, dtype=torch.float64)))

@@ -1,9 +1,10 @@
 """A script without DistributedDataParallel on several ranks: the same loop on each, gradients averaged after backward.
 
 That is what data parallelism adds to a loop, and nothing else: each rank reads its share of the training data, and each
-``backward()`` leaves the mean of the ranks' gradients. A schedule that steps by a metric gets the mean over the ranks:
-their learning rates would differ. The ranks keep their own buffers and random numbers. The script knows nothing of it:
-the process group is not the default one, ``torch.distributed.is_initialized()`` stays False.
+``backward()`` leaves the mean of the ranks' gradients. A schedule that steps by a metric, or an optimizer that steps by
+the loss of a closure, gets the mean over the ranks: their learning rates, or their weights, would differ. The ranks
+keep their own buffers and random numbers. The script knows nothing of it: the process group is not the default one,
+``torch.distributed.is_initialized()`` stays False.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 
 class RankGroup:
@@ -83,3 +85,28 @@ def schedules_by_mean(group: RankGroup, applies: Callable[[], bool]) -> Iterator
 
     with mock.patch.object(ReduceLROnPlateau, "step", by_mean):
         yield
+
+
+@contextlib.contextmanager
+def closures_by_mean(group: RankGroup, applies: Callable[[], bool]) -> Iterator[None]:
+    """Give optimizers that step with a closure the mean of the ranks' losses where that applies."""
+
+    def by_mean(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if group.size == 1 or closure is None or not applies():
+            return None
+
+        def averaged() -> Any:
+            loss = closure()
+            if not isinstance(loss, torch.Tensor | float):
+                return loss
+            mean = group.sum(torch.as_tensor(loss, dtype=torch.float64)) / group.size
+            return mean.to(loss) if isinstance(loss, torch.Tensor) else mean.item()
+
+        return (optimizer, averaged), {}
+
+    hook = register_optimizer_step_pre_hook(by_mean)
+    try:
+        yield
+    finally:
+        hook.remove()

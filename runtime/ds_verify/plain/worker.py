@@ -33,7 +33,7 @@ from ds_verify.plain.loaded_files import LoadedFiles
 from ds_verify.plain.observer import Observer
 from ds_verify.plain.printed_lines import printed_lines
 from ds_verify.plain.process_group import WORLD_SIZE, ProcessGroup
-from ds_verify.plain.reference import RankGroup, average_gradients, schedules_by_mean
+from ds_verify.plain.reference import RankGroup, average_gradients, closures_by_mean, schedules_by_mean
 from ds_verify.plain.script_start import module_of, started_script
 from ds_verify.plain.training_loaders import Loaders, trains
 from ds_verify.plain.weights import ModuleRegistry
@@ -157,6 +157,7 @@ class _Run:
             observer.modules.watched(),
             observer.watching(has_engines=job["side"] != "original"),
             schedules_by_mean(observer.group, lambda: self._is_reference),
+            closures_by_mean(observer.group, lambda: self._is_reference),
             nudged(observer.modules) if job["nudge"] else contextlib.nullcontext(),
         ):
             script = home / job["target"]

@@ -2,6 +2,7 @@
 
 from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, share_weights
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
+from trial_runtime.plain._closures import step_with
 from trial_runtime.plain._distributed import global_rank, init_distributed, is_main_rank, local_rank, run_worker
 from trial_runtime.plain._engine import engine_of, match_torch, use_scaler
 from trial_runtime.plain._loader import count_samples, shard
@@ -28,6 +29,7 @@ __all__ = [
     "save_on_main_rank",
     "shard",
     "share_weights",
+    "step_with",
     "use_scaler",
     "wait_for_all_ranks",
 ]

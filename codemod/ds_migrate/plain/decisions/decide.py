@@ -9,6 +9,7 @@ from ds_migrate.plain.decisions.gradients.accumulation import decide_accumulatio
 from ds_migrate.plain.decisions.gradients.clipping import decide_clipping
 from ds_migrate.plain.decisions.gradients.gradient_changes import decide_changes
 from ds_migrate.plain.decisions.gradients.gradient_clearing import decide_clearing, follow_all
+from ds_migrate.plain.decisions.gradients.own_steps import decide_own_steps
 from ds_migrate.plain.decisions.naming.engine_names import EngineNames
 from ds_migrate.plain.decisions.passes.backward_passes import assign_backwards, name_steps
 from ds_migrate.plain.decisions.passes.distributed import decide_no_sync
@@ -41,6 +42,7 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     plan = decide_clipping(plan)
     plan = decide_scaling(plan)
     plan = decide_changes(plan)
+    plan = decide_own_steps(plan)
     plan = decide_clearing(plan, paths)
     plan = decide_forwards(plan)
     plan = decide_engines(plan)

@@ -39,7 +39,9 @@ def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
 def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
     """Read the optimizer from the engine where the function uses it otherwise."""
     file, name = passed.file, passed.name
-    handled = {id(s.owner) for s, _ in plan.steps} | {id(arg.value) for _, arg, _ in plan.names.arguments.values()}
+    handled = {id(s.owner) for s, _ in plan.steps if not s.is_phase} | {
+        id(arg.value) for _, arg, _ in plan.names.arguments.values()
+    }
     handled |= {id(p.owner) for p in plan.removed if hasattr(p, "owner")}
     for node in file.nodes(cst.Name, below=passed.function.body):
         if node.value != passed.parameter or id(node) in handled:

@@ -23,7 +23,7 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
     """Let the engines do what the loop did, and remove what they do themselves."""
     for use in plan.scaler_uses:
         _use_scaler(use, plan, runtime, converted)
-    for step, name in plan.steps:
+    for step, name in (pair for pair in plan.steps if not pair[0].is_phase):
         _step(step, name, runtime, converted)
     for each in distinct(plan.averagings, plan):
         name = each.engine
@@ -65,8 +65,23 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
 
 def _step(step: Step, name: str, runtime: RuntimeNames, converted: Converted) -> None:
     name = _engine_of(step, name, runtime)
+    if step.closure is not None:
+        _step_with_closure(step, name, runtime, converted)
+        return
     step.file.replace(step.call, f"{name}.step()")
     converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} becomes {name}.step()")
+
+
+def _step_with_closure(step: Step, name: str, runtime: RuntimeNames, converted: Converted) -> None:
+    """Have the optimizer compute the loss with its closure, whose gradients its engine averages."""
+    helper = runtime.name(step.file, "step_with")
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        closure = cst.ensure_type(updated, cst.Call).args[0].value
+        return cst.Call(cst.Name(helper), [cst.Arg(cst.parse_expression(name)), cst.Arg(closure)])
+
+    step.file.change(step.call, change)
+    converted(Code.PLAIN_STEP, step.file, step.node, f"{code(step.call)} averages losses and gradients over ranks")
 
 
 def _engine_of(step: Step, name: str, runtime: RuntimeNames) -> str:

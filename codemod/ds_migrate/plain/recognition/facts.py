@@ -53,12 +53,26 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Step(Place):
-    """``optimizer.step()`` or ``scaler.step(optimizer)``. ``owner`` is the expression of the optimizer."""
+    """``optimizer.step()`` or ``scaler.step(optimizer)``.
+
+    Attributes:
+        owner: the expression of the optimizer.
+        is_phase: whether it is one of several calls that make a step together, as those of SAM. They stay the
+            optimizer's, on gradients that its engine has averaged.
+        closure: with which the optimizer computes the loss itself.
+    """
 
     call: cst.Call
     owner: cst.BaseExpression
     optimizers: Values
     scaler: cst.BaseExpression | None = None
+    is_phase: bool = False
+    closure: cst.BaseExpression | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether the optimizer itself steps, so that its engine neither clips nor clears gradients."""
+        return self.is_phase or self.closure is not None
 
 
 @dataclass(frozen=True, eq=False)

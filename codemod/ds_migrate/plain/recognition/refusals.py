@@ -41,11 +41,6 @@ def find_refusals(
         yield from _sparse(file, flow, callers)
     for step in operations.steps:
         for value in flow.in_order(step.optimizers):
-            if value.name.rpartition(".")[2] == "LBFGS":
-                yield Refusal(
-                    Code.PLAIN_CLOSURE, step.file, step.node, "LBFGS evaluates the loss several times in each step",
-                    "use an optimizer that steps once for each backward pass",
-                )  # fmt: skip
             maker_file, maker = flow.file(value), flow.node(value)
             if value.name.rpartition(".")[2] == "SparseAdam":
                 yield _sparse_gradients(maker_file, maker)

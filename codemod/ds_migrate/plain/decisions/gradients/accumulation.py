@@ -18,7 +18,7 @@ def decide_accumulation(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Pr
     """
     is_apart = plan.left or plan.steps_elsewhere or (len(paths) == 1 and paths[0].unused)
     is_apart = is_apart or any(site.is_changed or site.tensors for site in plan.facts.sites)
-    is_apart = is_apart or any(name is LOOKED_UP for _, name in plan.steps)
+    is_apart = is_apart or any(name is LOOKED_UP or step.is_own for step, name in plan.steps)
     is_managed = len(plan.facts.sites) == 1 and not is_apart and _are_pairs(plan.facts)
     return replace(plan, is_managed=is_managed)
 

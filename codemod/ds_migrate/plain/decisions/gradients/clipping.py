@@ -85,7 +85,8 @@ def _averaged_by_the_one_engine(clip: Clip, plan: ProgramPlan) -> list[Averaging
 def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site, str]:
     """Return the norm that each engine of a step clips at; nothing where one of them does not clip exactly that."""
     guard = guard_of(clip) or clip.node
-    if clip.norm is None or plan.overlaps or block_path(guard, clip.file) != block_path(place.node, place.file):
+    is_apart = plan.overlaps or step.is_own
+    if clip.norm is None or is_apart or block_path(guard, clip.file) != block_path(place.node, place.file):
         return {}
     if any(b.function is clip.function and clip.position < b.position < place.position for b in plan.fed):
         return {}  # it clips what the step before has used

@@ -66,7 +66,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
             "read them before step(), and call zero_grad() once for each step(), or leave out --no-runtime",
         )  # fmt: skip
         return plan.refuse([refusal])
-    if plan.left or plan.overlaps or may_be_several:
+    if plan.left or plan.overlaps or may_be_several or any(step.is_own for step, _ in plan.steps):
         return plan
     cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
     own = {file for site in plan.facts.sites for file in (site.file, *(file for file, _ in site.makers))}

@@ -43,6 +43,8 @@ class GradientUses:
     def after(self, operation: Operation, states: States) -> States:
         """Return what gradients hold after an operation."""
         if isinstance(operation, Step):
+            if operation.is_own:  # no engine clears them
+                return CLEARED
             self.stepped_again += [state.step for state in states if isinstance(state, Sum)]
             return frozenset([Used(operation)])
         backwards = [state.backward if isinstance(state, Sum) else state for state in states]

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, is_of_other_framework
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind, without_parts
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
 from ds_migrate.plain.recognition.origins.origin import Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
@@ -22,12 +22,12 @@ from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_call
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _OPTIMIZER_NAME = re.compile(r"(^|[._])(opt|optim|optimi[sz]er)(\d|s|[._]|$|_?[dgDG]\b)", re.IGNORECASE)
-_TWO_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_step", "perturb_weights"})
+_PHASES = frozenset({"first_step", "second_step", "ascent_step", "descent_step", "perturb_weights"})
 UNKNOWN_SCALER = (
     "cannot determine which GradScaler this is",
     "make it in this program with torch.amp.GradScaler, and pass it on as an argument or an attribute",
@@ -63,13 +63,8 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             elif name == "zero_grad":
                 owner = call.func.value
                 zero_grads.append(ZeroGrad(file, call, call, owner, flow.values(owner, file)))
-            elif name in _TWO_PHASES and of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER):
-                refusals.append(
-                    Refusal(
-                        Code.PLAIN_CLOSURE, file, call, f"{name}() steps in two phases, which engine.step() cannot do",
-                        "step once after the backward pass",
-                    )
-                )  # fmt: skip
+            elif name in _PHASES and (stepped := _stepped_in_phases(call, file, flow)):
+                steps.append(Step(file, call, call, call.func.value, stepped, is_phase=True))
             if is_clip(call, file, flow, callers):
                 clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
@@ -99,9 +94,12 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
         values = flow.values(owner, file)
     optimizers = of_kind(values, Kind.OPTIMIZER)
     if optimizers:
+        closure = None
         if scaler is None and not are_arguments_empty(call, file, flow, callers):
-            yield _given_to_step(call, file, flow)
-        yield Step(file, call, call, owner, optimizers, scaler)
+            closure = _closure(call, file, flow)
+            if closure is None:
+                yield _given_to_step(call, file)
+        yield Step(file, call, call, owner, optimizers, scaler, closure=closure)
         return
     if any(is_of_other_framework(value.name) for value in values):
         return
@@ -116,19 +114,35 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
         yield _untraced(call, owner, file, flow, callers)
 
 
-def _given_to_step(call: cst.Call, file: SourceFile, flow: Flow) -> Refusal:
-    """Return why the arguments of a step do not reach the optimizer through an engine."""
+def _stepped_in_phases(call: cst.Call, file: SourceFile, flow: Flow) -> Values:
+    """Return the optimizers of which a call is one phase of a step, where it is not in the class that has it."""
+    assert isinstance(call.func, cst.Attribute)
+    around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+    is_inside = around is not None and flow.classes.is_optimizer(around, file)
+    return NOTHING if is_inside else of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER)
+
+
+def _closure(call: cst.Call, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:
+    """Return the function of the program that a step is given each time; None where it may be given anything else."""
     (first, *others) = call.args
+    function = file.function(call)
+    optional = {p.name.value for p in (parameters(function) if function is not None else ()) if p.default is not None}
     is_function = isinstance(first.value, cst.Lambda) or of_kind(flow.values(first.value, file), *_OWN_BACKWARD[:2])
-    if others or first.star or not (is_function or "closure" in expression_text(first.value).lower()):
-        text = ", ".join(expression_text(arg.value) for arg in call.args)
+    is_given = not others and not first.star and dotted(first.value) not in optional
+    return first.value if is_function and is_given else None
+
+
+def _given_to_step(call: cst.Call, file: SourceFile) -> Refusal:
+    """Return why the arguments of a step do not reach the optimizer through an engine."""
+    text = ", ".join(expression_text(arg.value) for arg in call.args)
+    if len(call.args) == 1 and "closure" in text.lower():
         return Refusal(
-            Code.PLAIN_CLOSURE, file, call, f"step() is given {text}, which engine.step() does not take",
-            "set it as an attribute of the optimizer before step(), and call step() without arguments",
+            Code.PLAIN_CLOSURE, file, call, f"step() is given {text}, and no function of this program is known as that",
+            "name the function in the call, or compute the loss and call backward() before step()",
         )  # fmt: skip
     return Refusal(
-        Code.PLAIN_CLOSURE, file, call, "step() is given a closure, which engine.step() does not take",
-        "compute loss and backward() before step(), and call step() without arguments",
+        Code.PLAIN_CLOSURE, file, call, f"step() is given {text}, which engine.step() does not take",
+        "set it as an attribute of the optimizer before step(), and call step() without arguments",
     )  # fmt: skip
 
 
