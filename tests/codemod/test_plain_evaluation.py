@@ -700,6 +700,8 @@ def test_a_loader_that_a_method_passes_on_for_evaluation_alone_is_not_divided(
         ("    np.save(f'{i}.npy', model(x).detach())\n", True),
         ("    f.write(str(model(x).argmax()))\n", True),
         ("    keep(model(x), i)\n", True),
+        ("    rows.execute('insert into y values (?)', model(x).tolist())\n", True),
+        ("    rows.execute('select y from x where i = ?', model(x).argmax().tolist())\n", False),
         ("    np.save('first.npy', model(x).detach())\n    break\n", False),
         ("    model(x)\n", False),
     ],

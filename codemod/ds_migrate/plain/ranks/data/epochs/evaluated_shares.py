@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 import libcst as cst
@@ -15,11 +16,13 @@ from ds_migrate.plain.recognition.batches.loader_names import names_in_loop
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import last_statement, walk
+from ds_migrate.syntax.nodes import called_name, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 _EVALUATED = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
 _REDUCE = "loop over a separate loader of all data here, or reduce the metrics over ranks"
+_RECORDS = frozenset({"executemany", "insert_many", "insert_one", "to_sql"})
+_CHANGES = re.compile(r"\s*(INSERT|REPLACE|UPDATE)\b", re.IGNORECASE)
 
 
 def evaluated_shares(
@@ -64,9 +67,9 @@ def _looks_at_one_batch(loop: cst.For) -> bool:
 
 
 def _writes(body: cst.CSTNode, file: SourceFile, calls: OutputCalls, flow: Flow, depth: int = 2) -> bool:
-    """Return whether code, or a function that it calls, writes files, or lines of one."""
+    """Return whether code, or a function that it calls, writes files, lines of one, or rows of a database."""
     found: list[cst.Call] = file.nodes(cst.Call, below=body)
-    return any(calls.writes(call, file) for call in found) or (
+    return any(calls.writes(call, file) or _records(call, file) for call in found) or (
         depth > 0
         and any(
             _writes(flow.node(function), flow.file(function), calls, flow, depth - 1)
@@ -74,6 +77,13 @@ def _writes(body: cst.CSTNode, file: SourceFile, calls: OutputCalls, flow: Flow,
             for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         )
     )
+
+
+def _records(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether a call adds rows to a database, or changes some: ``cursor.execute("INSERT INTO ...")``."""
+    name = called_name(call)
+    texts = file.nodes(cst.SimpleString, below=call.args[0]) if name == "execute" and call.args else ()
+    return name in _RECORDS or any(_CHANGES.match(text.raw_value) for text in texts)
 
 
 def _has_name(
