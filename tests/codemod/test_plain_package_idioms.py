@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -279,3 +280,45 @@ def test_the_loaders_of_a_library_are_divided_and_take_their_arguments_in_anothe
     text = (file.after or b"").decode()
     assert f"loader = shard({made})" in text
     assert f'"train_micro_batch_size_per_gpu": {size},' in text
+
+
+EPOCH = """\
+def train(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_the_batch_size_of_an_engine_is_that_of_the_loader_beside_it(tmp_path: Path) -> None:
+    """The engine of the second function had the batch size of the first."""
+    text = f"{HEADER}{EPOCH}"
+    for size in (4, 2):
+        text += f"""
+
+def run_{size}():
+    loader = DataLoader(data, batch_size={size})
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, loader, optimizer)
+"""
+    after = (run(tmp_path, train=f"{text}\n\nrun_4()\nrun_2()\n").files[0].after or b"").decode()
+    assert re.findall(r'gpu": (\w+),', after) == ["4", "2"]
+
+
+def test_the_batch_size_is_no_argument_that_a_script_alone_parses(tmp_path: Path) -> None:
+    """A file that imported the function had no such name."""
+    train = EPOCH.replace("optimizer):\n", "):\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n")
+    script = """
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch", type=int, default=4)
+    args = parser.parse_args()
+    train(Net(), DataLoader(data, batch_size=args.batch))
+"""
+    text = f"import argparse\n{HEADER}{train.replace(', ):', '):')}{script}"
+    after = (run(tmp_path, train=text).files[0].after or b"").decode()
+    assert '"train_micro_batch_size_per_gpu": loader.batch_size,' in after

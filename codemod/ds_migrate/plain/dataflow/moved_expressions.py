@@ -126,9 +126,17 @@ def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, th
         return True
     function = file.function(statement)
     if scope is file.module and function is not None:
-        return bool(assigned)  # a global, set before the function that makes the engine is called
+        # A global, set before the function that makes the engine is called: in the block of __main__ not by importers.
+        is_read = any(n.value == name.value for n in file.nodes(cst.Name, below=function))
+        return bool(assigned) and (is_read or not all(_is_of_script(n, file) for n in assigned))
     limit = file.position(statement)
     return bool(assigned) and all(file.position(n) <= limit for n in assigned)
+
+
+def _is_of_script(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a line is run by a script alone, and not by those that import the file."""
+    conditions = (outer.test for outer in file.ancestors(node) if isinstance(outer, cst.If))
+    return any(isinstance(test, cst.Comparison) and dotted(test.left) == "__name__" for test in conditions)
 
 
 def _targets(node: cst.CSTNode) -> list[cst.CSTNode]:

@@ -23,7 +23,8 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
     facts = plan.facts
     steps = [s for s, _ in plan.steps if s.optimizers <= site.optimizers]
     steps = steps or [s for s, _ in plan.steps if s.optimizers & site.optimizers]
-    for file, maker in training_loaders(steps, facts):
+    makers = training_loaders(steps, facts)
+    for file, maker in sorted(makers, key=lambda place: place[0].function(place[1]) is not site.function):
         made = facts.flow.construction(maker, file)
         sampler, size = argument(made, None, "batch_sampler"), argument(made, None, "batch_size")
         if size is None and _is_of_torch(maker, file, facts.flow):
