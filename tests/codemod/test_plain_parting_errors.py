@@ -96,9 +96,14 @@ data = Data()
 """
 
 
-def test_ranks_do_not_agree_in_the_functions_that_make_the_items_of_a_dataset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_ranks_do_not_agree_in_the_functions_that_make_the_items_of_a_dataset(is_stream: bool, tmp_path: Path) -> None:
     """Processes of loaders waited there for those of other ranks, which draw other items."""
     setup, loop = LOOP.replace("shuffle=True", "num_workers=2, collate_fn=collate").split("for x, y in loader:\n")
     lines = f"try:\n    for x, y in loader:\n{textwrap.indent(loop, '    ')}        data.losses[0] = loss.item()\n"
-    after = run(tmp_path, train=f"{HEADER}{ITEMS}{setup}{lines}except Hard:\n    pass\n").files[0].after or b""
+    items = ITEMS
+    if is_stream:
+        items = ITEMS.replace("Dataset", "IterableDataset").replace("__getitem__(self, i)", "__iter__(self)")
+        items = items.replace("return self.read(i)", "yield from map(self.read, range(8))\n        yield self.read(0)")
+    after = run(tmp_path, train=f"{HEADER}{items}{setup}{lines}except Hard:\n    pass\n").files[0].after or b""
     assert b"shard(DataLoader(" in after and b"rank_0_decides" not in after

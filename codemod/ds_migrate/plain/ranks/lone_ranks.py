@@ -57,8 +57,16 @@ class LoneRanks:
     def _makes_items(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a node may run for each item that a rank draws from a dataset, maybe in another process."""
         return any(
-            function.name.value in _GIVE_ITEMS or id(function) in self._batch_makers
+            function.name.value in _GIVE_ITEMS or id(function) in self._batch_makers or self._streams(function)
             for function in self._functions_above(node, file)
+        )
+
+    def _streams(self, function: cst.FunctionDef) -> bool:
+        """Return whether a function is the ``__iter__()`` of an ``IterableDataset``."""
+        found = self._flow.node_of(id(function)) if function.name.value == "__iter__" else None
+        owner = found[0].class_around(function) if found is not None else None
+        return owner is not None and any(
+            name.endswith(".IterableDataset") for name in self._flow.classes.external_bases(id(owner))
         )
 
     @cached_property
