@@ -170,6 +170,28 @@ def test_a_method_between_the_loaders_and_those_who_ask_for_them_leaves_evaluati
     assert after.count("shard(") == 1 and "        train_loader = shard(train_loader)\n" in after
 
 
+def test_all_names_that_one_line_gives_to_the_loaders_of_a_loop_are_divided(tmp_path: Path) -> None:
+    text = """
+        def make(train):
+            return DataLoader(data, batch_size=4, shuffle=train)
+
+
+        def loaders():
+            return make(True), make(True), make(False)
+
+
+        source, target, test = loaders()
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for (x, y), (z, _) in zip(source, target):
+            optimizer.zero_grad()
+            (F.mse_loss(model(x), y) + model(z).mean()).backward()
+            optimizer.step()
+        """
+    after = convert(tmp_path, HEADER + body(text))
+    assert "\nsource = shard(source)\ntarget = shard(target)\n" in after and after.count("shard(") == 2
+
+
 @pytest.mark.parametrize("base", ["torch.optim.lr_scheduler._LRScheduler", "torch.optim.lr_scheduler.LambdaLR"])
 def test_a_schedule_of_the_program_is_no_optimizer(base: str, tmp_path: Path) -> None:
     schedule = f"""

@@ -26,12 +26,12 @@ class _UnknownNameError(Exception):
 
 def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[LoaderName]:
     """Return the names that loaders of a call have where they train; none where some of them cannot be followed."""
-    found: dict[int, LoaderName] = {}
+    found: dict[tuple[int, str], LoaderName] = {}
     try:
         for step in steps:
             for file, node in sources_of(step.file, step.node, facts, depth=3):
                 for name in _names(node, file, step.node, maker, facts, _DEPTH):
-                    found[id(name.statement)] = name
+                    found[id(name.statement), name.text] = name
     except _UnknownNameError:
         return []
     return list(found.values())
