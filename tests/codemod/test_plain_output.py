@@ -553,3 +553,20 @@ def test_each_rank_prints_the_lines_that_name_it(tmp_path: Path) -> None:
     starts = HEADER + "torch.distributed.init_process_group('gloo')\nddp_rank = torch.distributed.get_rank()\n"
     after = convert(tmp_path, starts + LOOP + "print(f'rank {ddp_rank}: {len(loader)}')\nprint('done')\n")
     assert "\nprint(f'rank {ddp_rank}: {len(loader)}')\nif is_main_rank():\n    print('done')\n" in after
+
+
+def test_a_log_file_that_rank_0_writes_is_flushed_to_the_disk_by_rank_0(tmp_path: Path) -> None:
+    helpers = """
+        import os
+
+
+        class Logger:
+            def __init__(self, path):
+                self.file = open(path, "w")
+
+            def flush(self):
+                self.file.flush()
+                os.fsync(self.file.fileno())
+        """
+    text = after(tmp_path, helpers, lines="log = Logger('log.txt')\nlog.flush()\n")
+    assert "        if is_main_rank():\n            os.fsync(self.file.fileno())\n" in text

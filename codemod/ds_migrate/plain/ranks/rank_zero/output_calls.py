@@ -27,7 +27,7 @@ _BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO")
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
     "os.remove", "os.unlink", "os.symlink", "os.link", "os.renames", "os.removedirs", "shutil.rmtree",
-    "shutil.copytree", "shutil.make_archive",
+    "shutil.copytree", "shutil.make_archive", "os.fsync",
 )  # fmt: skip
 _ARTIFACTS = (
     "matplotlib.pyplot.savefig", "matplotlib.pyplot.imsave", "matplotlib.pyplot.show",
