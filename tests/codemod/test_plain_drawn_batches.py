@@ -512,6 +512,30 @@ def test_what_is_written_to_a_file_in_a_dict_of_settings_is_not_trained_on(tmp_p
     assert "\nloader = shard(DataLoader(" in after and "\nother = DataLoader(" in after
 
 
+def test_a_number_that_a_progress_bar_counts_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    text = """
+        from tqdm import tqdm
+
+
+        def main():
+            model = Net()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            batches = iter(DataLoader(data, batch_size=4))
+            with tqdm(range(2)) as bar:
+                for i in bar:
+                    x, y = next(batches)
+                    optimizer.zero_grad()
+                    F.mse_loss(model(x), y).backward()
+                    optimizer.step()
+                    if i % 5 == 0:
+                        torch.save(optimizer.state_dict(), "optimizer.pt")
+
+
+        main()
+        """
+    assert "rank_0_decides" not in convert(tmp_path, body(text))
+
+
 def test_a_progress_bar_that_a_with_statement_names_counts_the_batches_of_its_loader(tmp_path: Path) -> None:
     loop = plain_loops.LOOP.replace(
         "for x, y in loader:", "with tqdm(enumerate(loader)) as bar:\n  for _, (x, y) in bar:"

@@ -282,6 +282,14 @@ class RankConditions:
 
     def _is_counter(self, name: str, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a loop counts with a name: over ``range()``, or as the first of ``enumerate()``."""
+        if isinstance(over, cst.Name):
+            bars = [
+                item.item
+                for item in file.nodes(cst.WithItem)
+                if item.asname is not None and dotted(item.asname.name) == over.value
+                and file.function(item) is file.function(over)
+            ]  # fmt: skip
+            return bool(bars) and all(self._is_counter(name, target, bar, file) for bar in bars)
         if not isinstance(over, cst.Call):
             return False
         function = dotted(over.func)
