@@ -69,12 +69,14 @@ class Averaging:
     """A statement before which an engine averages gradients over ranks, for what reads or changes them there.
 
     ``optimizer``: what leads to the engine where that is looked up.
+    ``condition``: under which there is an engine, where the statement also runs without.
     """
 
     file: SourceFile
     statement: cst.BaseStatement
     engine: str
     optimizer: str = ""
+    condition: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
         name = each.engine
         if name is LOOKED_UP:
             name = f"{runtime.name(each.file, 'engine_of')}({each.optimizer})"
-        each.file.before(each.statement, f"{name}.allreduce_gradients()")
+        averages = f"{name}.allreduce_gradients()"
+        each.file.before(each.statement, f"if {each.condition}:\n    {averages}" if each.condition else averages)
         message = "gradients are averaged over ranks before they are used here"
         converted(Code.PLAIN_CLIPPING, each.file, each.statement, message)
     for backward, name in plan.backwards:

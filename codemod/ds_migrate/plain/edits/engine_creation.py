@@ -7,7 +7,8 @@ from textwrap import indent
 
 import libcst as cst
 
-from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
+from ds_migrate.plain.decisions.engines.optional_engines import may_be_none, set_to_none
+from ds_migrate.plain.decisions.naming.free_names import last_part
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
 from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
@@ -16,6 +17,7 @@ from ds_migrate.plain.edits.optional_modules import listed
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -45,6 +47,7 @@ class EngineWriter:
             if may_be_none(site):
                 text = f"{engine.name} = None\nif {site.optimizer_name} is not None:\n{indent(text, '    ')}"
             file.after(site.statement, text)
+            self._set_to_none(engine)
         else:
             file.expand(engine.optimizer.statement, text)
         for attachment in self._plan.attachments:
@@ -59,6 +62,16 @@ class EngineWriter:
             self._converted(Code.PLAIN_PRECISION, file, attachment.statement, message)
         if site.function is not None and isinstance(site.target, cst.Name):
             self._declare_global(engine)
+
+    def _set_to_none(self, engine: PlannedEngine) -> None:
+        """Leave no engine where there is no optimizer, for the functions that are given one or the other."""
+        file, names = engine.site.file, self._plan.names
+        given = {last_part(name) for _, _, name in names.arguments.values()}
+        if last_part(engine.name) not in given and not names.kept:
+            return
+        for target in set_to_none(engine.site, self._plan.facts):
+            owner = f"{dotted(target.value)}." if isinstance(target, cst.Attribute) else ""
+            file.after(file.statement(target), f"{owner}{last_part(engine.name)} = None")
 
     def _initialization(self, engine: PlannedEngine) -> list[str]:
         site, file = engine.site, engine.site.file

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import ProgramPlan
-from ds_migrate.plain.recognition.facts import Backward, Refusal, Site, Step
+from ds_migrate.plain.recognition.facts import LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import parting, tests_around
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, set_values
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -25,21 +25,35 @@ def refuse_optional(plan: ProgramPlan) -> ProgramPlan:
                 "make an optimizer in both: torch.optim.SGD(model.parameters(), lr) does p -= lr * p.grad",
             )
             for backward, steps in plan.fed.items()
-            for test in sorted({test for step in steps for test in _tests_of_one_branch(backward, step, plan)})
+            for test in sorted({test for step in steps for test, _ in tests_of_optimizer(step, backward, plan.facts)})
         ]
     )  # fmt: skip
 
 
-def _tests_of_one_branch(backward: Backward, step: Step, plan: ProgramPlan) -> Iterator[str]:
-    """Yield the conditions under which an optimizer is made and steps, and which its backward pass does not ask for."""
-    if backward.function is not step.function or backward.file is not step.file:
+def tests_of_optimizer(step: Step, place: Place, facts: LoopFacts) -> Iterator[tuple[str, bool]]:
+    """Yield the conditions under which an optimizer is made and steps, and which are not around a place beside it.
+
+    Each comes with whether it holds there.
+    """
+    if place.function is not step.function or place.file is not step.file:
         return
-    sites = [site for site in plan.facts.sites if site.optimizers & step.optimizers]
-    for site in sites:
-        if any(_is_instead(site, other) for other in plan.facts.all_sites):
+    for site in facts.sites:
+        if not site.optimizers & step.optimizers or any(_is_instead(site, other) for other in facts.all_sites):
             continue
-        made = _branches(site.statement, site.file) | (_asks_for(step) if may_be_none(site) else set())
-        yield from (t for t, _ in made & _branches(step.node, step.file) - _branches(backward.node, backward.file))
+        is_optional = may_be_none(site) or bool(set_to_none(site, facts))
+        made = _branches(site.statement, site.file) | (_asks_for(step) if is_optional else set())
+        yield from made & _branches(step.node, step.file) - _branches(place.node, place.file)
+
+
+def set_to_none(site: Site, facts: LoopFacts) -> list[cst.BaseExpression]:
+    """Return where a file sets the variable of an optimizer to None."""
+    return [
+        target
+        for line in site.file.nodes(cst.Assign, cst.AnnAssign)
+        for target, value in set_values(line)
+        if value is not None and dotted(value) == "None"
+        and facts.flow.variable(target, site.file) == site.variable
+    ]  # fmt: skip
 
 
 def may_be_none(site: Site) -> bool:

@@ -12,6 +12,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Values
+from ds_migrate.plain.decisions.engines.optional_engines import tests_of_optimizer
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.passes.backward_passes import is_beside, places_beside, step_places
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Averaging, ProgramPlan
@@ -124,10 +125,38 @@ def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[A
     statement = _statement(place, plan)
     first = min(each[0].position for each in (own or after))
     chosen = own or [each for each in after if each[0].position == first]
-    names = {_engine(place, position, step, site, plan): None for position, step, site in chosen}
-    if statement is None or None in names:
+    if statement is None or any(_may_be_left_out(place, step, site, plan) for _, step, site in chosen):
         return []
-    return [Averaging(place.file, statement, *name) for name in names if name is not None]
+    around = Place(place.file, statement)
+    names: dict[tuple[str, str], str] = {}
+    for position, step, site in chosen:
+        name = _engine(place, position, step, site, plan)
+        if name is None:
+            return []
+        names.setdefault(name, _condition(name[0], step, around, plan))
+    return [Averaging(place.file, statement, *name, condition) for name, condition in names.items()]
+
+
+def _may_be_left_out(place: Place, step: Step, site: Site, plan: ProgramPlan) -> bool:
+    """Return whether a place uses gradients that no engine averages where a condition leaves out the optimizer."""
+    if next(tests_of_optimizer(step, place, plan.facts), None) is None:
+        return False
+    return any(
+        isinstance(node, cst.BaseExpression) and plan.facts.flow.values(node, place.file) & site.of
+        for node in walk(place.node)
+    )
+
+
+def _condition(engine: str, step: Step, place: Place, plan: ProgramPlan) -> str:
+    """Return the conditions under which there is the engine of a step, as they are written at a place before."""
+    is_given = plan.facts.flow.variable(step.owner, step.file) in plan.names.passed
+    own = {code(step.owner), f"{code(step.owner)} is not None"}
+    tests = sorted(tests_of_optimizer(step, place, plan.facts))
+    if is_given and any(text in own for text, _ in tests):
+        tests = [(f"{engine} is not None", True), *((text, holds) for text, holds in tests if text not in own)]
+    return " and ".join(
+        text if holds and len(tests) == 1 else f"({text})" if holds else f"not ({text})" for text, holds in tests
+    )
 
 
 def _engine(place: Place, position: Place, step: Step, site: Site, plan: ProgramPlan) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ from math import inf
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
+from ds_migrate.plain.decisions.engines.optional_engines import tests_of_optimizer
 from ds_migrate.plain.decisions.naming.engine_names import KeptInModuleError, UntracedError
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
@@ -143,10 +144,18 @@ def _engine_of(backward: Backward, plan: ProgramPlan) -> _Assigned | Refusal | N
             "call backward() before the step() that uses its gradients",
         )  # fmt: skip
     alike = [s for s in after if not never_meet(backward.file, backward.node, s.node)]
-    first = min(alike or after, key=lambda s: s.position)
+    first = min(_always_there(backward, alike or after, plan), key=lambda s: s.position)
     if is_before_engine(backward, [site for site in plan.facts.all_sites if site.optimizers & first.optimizers]):
         return None
     return next(name for s, name in plan.steps if s is first), [first]
+
+
+def _always_there(backward: Backward, steps: Sequence[Step], plan: ProgramPlan) -> Sequence[Step]:
+    """Return those of the steps behind a backward pass whose optimizers no condition leaves out; all where none is."""
+    others = [b.position for b in plan.facts.operations.backwards if b.position > backward.position]
+    own = [s for s in steps if all(s.position < position for position in others)]
+    there = [s for s in own if next(tests_of_optimizer(s, backward, plan.facts), None) is None]
+    return there or steps
 
 
 def _steps_beside(backward: Backward, plan: ProgramPlan) -> list[Step]:

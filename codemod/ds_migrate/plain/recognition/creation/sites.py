@@ -23,8 +23,8 @@ from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULE
 from ds_migrate.plain.recognition.parameters.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.branches import head_of
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.branches import head_of, parting
+from ds_migrate.syntax.nodes import dotted, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 3  # calls of calls
@@ -128,7 +128,28 @@ def _constructions(
                 found[-1] = together, common
                 continue
         found.append(([member], member.statement))
-    return found
+    return [(together, _behind_other_values(together[0], end, steps, callers)) for together, end in found]
+
+
+def _behind_other_values(
+    member: Bound, statement: cst.BaseStatement, steps: Sequence[Step], callers: Callers
+) -> cst.BaseStatement:
+    """Return the statement behind which an engine is made: the ``if`` with another branch that reads the optimizer.
+
+    That is where it comes from a checkpoint that holds it whole: ``optimizer = checkpoint["optimizer"]``.
+    """
+    file, function = member.file, member.file.function(statement)
+    scope = function if function is not None else file.module
+    for line in file.nodes(cst.Assign, cst.AnnAssign, below=scope):
+        for target, value in set_values(line):
+            if dotted(target) != dotted(member.target) or not isinstance(value, cst.Subscript):
+                continue
+            around = parting(file, statement, line)
+            uses = {id(step.node) for step in steps if step.file is file}
+            uses |= {id(call) for step in steps for call in callers.leading_to(step.function, file, function)}
+            if isinstance(around, cst.If) and not _is_stepped(around, uses):
+                return head_of(around, file)
+    return statement
 
 
 def _site(
