@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
@@ -36,7 +37,7 @@ def are_timed(files: Iterable[SourceFile], flow: Flow) -> bool:
     )  # fmt: skip
 
 
-class RankExpressions:
+class RankExpressions(ABC):
     """The expressions of a program that differ by rank, as far as its variables are known to.
 
     Args:
@@ -66,10 +67,22 @@ class RankExpressions:
         """Return whether one of these variables is known to differ."""
         if not self._known.isdisjoint(variables):
             return True
+        self.read(variables)
+        return False
+
+    def is_known(self, variable: Variable) -> bool:
+        """Return whether a variable is known to differ in some call of its function."""
+        return variable in self._known
+
+    def read(self, variables: Iterable[Variable]) -> None:
+        """Have the node that is looked at be looked at again once one of these variables is known to differ."""
         if self._reader is not None:
             for variable in variables:
                 self._readers.setdefault(variable, set()).add(self._reader)
-        return False
+
+    @abstractmethod
+    def differs_in(self, call: cst.Call, result: Variable, file: SourceFile) -> bool:
+        """Return whether what a function returns, or an item of that, may differ in a call."""
 
     def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether an expression may have another value on another rank."""
@@ -136,7 +149,7 @@ class RankExpressions:
             return True
         own = self.functions_of(call, file)
         if own:
-            return any(self.are_known((key, "return")) for key in own)
+            return any(self.differs_in(call, (key, "return"), file) for key in own)
         if any(c.kind is Kind.CLASS for c in callees):
             return False
         return any(self.differs(part, file) for part in (call.func, *(arg.value for arg in call.args)))

@@ -43,23 +43,28 @@ class RankStatements:
         self._values = values
         self._flow = values.flow
 
-    def of(self, file: SourceFile) -> Iterator[Callable[[], Iterator[Variable]]]:
-        """Yield for each node of a file how to find the variables to which it gives what differs."""
-        for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr):
+    def of(
+        self, file: SourceFile, function: cst.FunctionDef | None = None
+    ) -> Iterator[Callable[[], Iterator[Variable]]]:
+        """Yield for each node of a file, or a function in it, how to find the variables to which it gives what differs.
+
+        What handlers of signals set is of the whole file.
+        """
+        for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, below=function):
             if node.value is not None:
                 yield partial(self._assigned, node, file)
-        for node in file.nodes(cst.For, cst.CompFor):
+        for node in file.nodes(cst.For, cst.CompFor, below=function):
             yield partial(self._of_loop, node.target, node.iter, file)
-        for node in file.nodes(cst.WithItem):
+        for node in file.nodes(cst.WithItem, below=function):
             if node.asname is not None:
                 yield partial(self._entered, node.item, node.asname.name, file)
-        for node in file.nodes(cst.Return, cst.Yield):
-            function = file.function(node)
-            if node.value is not None and function is not None:
-                yield partial(self._returned, node, function, file)
-        for target in set_by_signals(file, self._flow):
+        for node in file.nodes(cst.Return, cst.Yield, below=function):
+            around = file.function(node)
+            if node.value is not None and around is not None:
+                yield partial(self._returned, node, around, file)
+        for target in set_by_signals(file, self._flow) if function is None else ():
             yield partial(self._variables, target, file)
-        for call in file.nodes(cst.Call):
+        for call in file.nodes(cst.Call, below=function):
             yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
             if fields := self._flow.set_fields(call, file):
                 yield partial(self._kept_as_fields, fields, file)
@@ -86,12 +91,14 @@ class RankStatements:
         if is_plain_tuple(value, len(names)):
             given = [element.value for element in value.elements]
             return [name for name, item in zip(names, given, strict=True) if self._values.differs(item, file)]
-        functions = self._values.functions_of(value, file) if isinstance(value, cst.Call) else []
+        if not isinstance(value, cst.Call):
+            return None
+        functions = self._values.functions_of(value, file)
         if not functions or not all(returns_tuples(key, len(names), self._flow) for key in functions):
             return None
         return [
             name for index, name in enumerate(names)
-            if self._values.are_known(*((key, f"return[{index}]") for key in functions))
+            if any(self._values.differs_in(value, (key, f"return[{index}]"), file) for key in functions)
         ]  # fmt: skip
 
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.call_results import CallResults
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_expressions import RankExpressions
 from ds_migrate.plain.dataflow.rank_statements import RankStatements
 from ds_migrate.plain.dataflow.values import Values, Variable
 from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
 
@@ -33,7 +35,27 @@ class RankValues(RankExpressions):
         if loaders:
             self._known.update(flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow))))
         statements = RankStatements(self)
+        self._results = CallResults(self, statements)
         self._settle([give for file in flow.files.values() for give in statements.of(file)])
+
+    def are_known(self, *variables: Variable) -> bool:
+        """Return whether one of these variables is known to differ, in the calls that are looked at."""
+        if not self._results.open:
+            return super().are_known(*variables)
+        context = self._results.open[-1]
+        outside = [variable for variable in variables if variable[0] not in context.owners]
+        if not context.known.isdisjoint(variables) or super().are_known(*outside):
+            return True
+        context.unknown.update(outside)
+        return False
+
+    def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether an expression may have another value on another rank."""
+        return self._find_difference(node, file) if self._results.open else super().differs(node, file)
+
+    def differs_in(self, call: cst.Call, result: Variable, file: SourceFile) -> bool:
+        """Return whether what a function returns, or an item of that, may differ in a call."""
+        return self.are_known(result) and self._results.differs(result, call, file)
 
     def _settle(self, gives: Sequence[Callable[[], Iterator[Variable]]]) -> None:
         """Find variables until nothing changes, each time with those nodes that have read one which changed since."""
