@@ -159,10 +159,43 @@ ENTROPY = """
         "torch.ones_like(data[0][1]).detach().requires_grad_(True)",
         "Variable(torch.zeros(1).float(), requires_grad=True)",
         "Variable(torch.zeros(1).cuda() if torch.cuda.is_available() else torch.zeros(1), requires_grad=True)",
+        "torch.zeros_like(model.fc.weight, requires_grad=True)",
+        "Variable(torch.from_numpy(start).float().to(next(model.parameters()).device), requires_grad=True)",
+        "torch.tensor([0.1], device=model.fc.weight.device).flatten().requires_grad_(True)",
     ],
 )
 def test_a_tensor_is_followed_through_methods_that_keep_its_memory(made: str, tmp_path: Path) -> None:
     assert "EngineModule(alpha_optimizer)," in convert(tmp_path, body(ENTROPY.format(made=made)))
+
+
+SEVERAL = """
+    model = Net()
+    {made}
+    optimizer = torch.optim.Adam(parts, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = sum((part ** 2).mean() for part in parts) * F.mse_loss(model(x), y).detach()
+        loss.backward()
+        optimizer.step()
+    """
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "parts = [torch.tensor([0.0], requires_grad=True) for _ in range(3)]",
+        "parts = []\n    for i in range(3):\n        parts.append(torch.zeros(i + 1, requires_grad=True))",
+        "held = {}\n    for i in range(3):\n        held[i] = torch.zeros(2, requires_grad=True)\n"
+        "    parts = list(held.values())",
+    ],
+)
+def test_tensors_that_a_list_or_dict_holds_are_followed(made: str, tmp_path: Path) -> None:
+    assert "model=EngineModule(optimizer)," in convert(tmp_path, body(SEVERAL.format(made=made)))
+
+
+def test_parameters_of_a_module_in_a_dict_are_those_of_the_module(tmp_path: Path) -> None:
+    made = "held = {}\n    held[0] = nn.Parameter(model.fc.weight)\n    parts = list(held.values())"
+    assert blocked(tmp_path, body(SEVERAL.format(made=made)))
 
 
 def test_a_detached_parameter_of_a_module_stays_that_of_the_module(tmp_path: Path) -> None:

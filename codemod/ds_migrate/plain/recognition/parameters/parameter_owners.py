@@ -37,7 +37,7 @@ from ds_migrate.plain.recognition.parameters.parameter_sources import (
     sources_of_name,
     text_of,
 )
-from ds_migrate.plain.recognition.parameters.standalone_tensors import are_standalone, is_own_parameter
+from ds_migrate.plain.recognition.parameters.standalone_tensors import are_standalone, is_own_parameter, listed_tensors
 from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -236,8 +236,9 @@ def _of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, owner
         owners.is_partial = owners.has_own_parameters = True
         add_module(node.value, file, flow, owners)
         return
-    if are_standalone(values, flow):
-        owners.tensors[expression_text(node)] = values
+    tensors = values if are_standalone(values, flow) else listed_tensors(values, flow)
+    if tensors:
+        owners.tensors[expression_text(node)] = tensors
         return
     _of_sources(node, file, flow, owners, depth)
 
@@ -270,7 +271,11 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         owners.is_partial |= is_part
         if not any(source is known for known in owners.collected):
             owners.collected.append(source)
-            _collect(source, file, flow, owners, depth)
+            tensors = flow.values(source, file) if isinstance(source, cst.Call) else NOTHING
+            if are_standalone(tensors, flow):
+                owners.tensors[expression_text(node)] = owners.tensors.get(expression_text(node), NOTHING) | tensors
+            else:
+                _collect(source, file, flow, owners, depth)
 
 
 def _of_calls(name: str, given: Sequence[Passed], flow: Flow, owners: Owners, depth: int) -> None:

@@ -42,6 +42,9 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
         if any(dotted(target) == name for target in targets(assign)) and not comes_later(assign, node, file):
             assert assign.value is not None
             yield assign.value, False
+        elif any(isinstance(target, cst.Subscript) and dotted(target.value) == name for target in targets(assign)):
+            assert assign.value is not None
+            yield assign.value, True
     for loop in flow.scopes(file).nodes(node, cst.For):
         if any(dotted(part) == name for part in walk(loop.target)):
             yield iterated(loop, node), True

@@ -8,24 +8,37 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.options import OPTION_MAKERS
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
-from ds_migrate.syntax.nodes import last_name, targets, walk
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.syntax.nodes import argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
-TENSOR_FACTORIES = _PARAMETERS | frozenset(
-    {"torch.autograd.Variable", "torch.from_numpy"}
-    | {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
+_OF_NEW_MEMORY = frozenset(
+    {f"torch.{name}" for name in ("tensor", "zeros", "ones", "rand", "randn", "full", "empty", "linspace", "eye")}
     | {f"torch.{name}_like" for name in ("zeros", "ones", "rand", "randn", "full", "empty")}
-    | {"torch.FloatTensor", "torch.Tensor", "torch.as_tensor"}
-)  # fmt: skip
-_SAME_MEMORY = frozenset({"detach", "detach_", "to", "float", "double", "cuda", "cpu", "requires_grad_"})
+)
+TENSOR_FACTORIES = (
+    _OF_NEW_MEMORY
+    | _PARAMETERS
+    | {"torch.autograd.Variable", "torch.from_numpy", "torch.FloatTensor", "torch.Tensor", "torch.as_tensor"}
+)
+_SAME_MEMORY = frozenset(
+    {"detach", "detach_", "to", "float", "double", "cuda", "cpu", "requires_grad_", "contiguous"}
+    | {"flatten", "reshape", "view", "squeeze", "unsqueeze"}
+)
 _REGISTER = frozenset({"register_parameter", "ParameterList", "ParameterDict", "setattr", "append", "extend", "insert"})
 
 
 def are_standalone(values: Values, flow: Flow) -> bool:
     """Return whether values are tensors that the program makes, and that become parameters of no module."""
     return bool(values) and all(_is_made_by_torch(v, flow) and not _may_be_in_module(v, flow) for v in values)
+
+
+def listed_tensors(values: Values, flow: Flow) -> Values:
+    """Return the tensors of a list or dict; nothing where it is none of these, or holds anything else."""
+    containers = of_kind(values, Kind.SEQUENCE, Kind.MAPPING)
+    items = frozenset(item for container in containers for item in flow.items_of(container))
+    return items if values and values == containers and are_standalone(items, flow) else NOTHING
 
 
 def is_own_parameter(node: cst.Attribute, file: SourceFile, flow: Flow) -> bool:
@@ -35,9 +48,12 @@ def is_own_parameter(node: cst.Attribute, file: SourceFile, flow: Flow) -> bool:
     return is_kept and bool(owners) and all(o.kind is Kind.INSTANCE and _may_be_module(o, flow) for o in owners)
 
 
-def _is_made_by_torch(value: Value, flow: Flow) -> bool:
-    """Return whether a call makes a tensor with separate memory: not one that is a view of a module's parameter."""
-    if value.kind is not Kind.OBJECT:
+def _is_made_by_torch(value: Value, flow: Flow, around: Values = NOTHING) -> bool:
+    """Return whether a call makes a tensor with separate memory: not one that is a view of a module's parameter.
+
+    ``around``: the tensors that are made of this one.
+    """
+    if value.kind is not Kind.OBJECT or value in around:
         return False
     file, call = flow.file(value), flow.node(value)
     if not isinstance(call, cst.Call):
@@ -46,13 +62,19 @@ def _is_made_by_torch(value: Value, flow: Flow) -> bool:
         return True
     if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MEMORY:
         owners = flow.values(call.func.value, file) - {value}
-        return bool(owners) and all(_is_made_by_torch(owner, flow) for owner in owners)
+        return bool(owners) and all(_is_made_by_torch(owner, flow, around | {value}) for owner in owners)
     makers = flow.values(call.func, file)
-    is_factory = bool(makers) and all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers)
-    return is_factory and not any(
-        _is_of_module(part, flow)
-        for arg in call.args for n in walk(arg.value) for part in of_kind(flow.values(n, file), Kind.PART)
-    )  # fmt: skip
+    if not makers or not all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers):
+        return False
+    data = argument(call, 0, "data")
+    if data is None or all(maker.name in _OF_NEW_MEMORY for maker in makers):
+        return True
+    held = flow.values(data.value, file) - {value}
+    if held and all(_is_made_by_torch(one, flow, around | {value}) for one in held):
+        return True
+    return not any(
+        _is_of_module(part, flow) for n in walk(data.value) for part in of_kind(flow.values(n, file), Kind.PART)
+    )
 
 
 def _is_of_module(part: Value, flow: Flow) -> bool:
