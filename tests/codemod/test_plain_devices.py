@@ -328,3 +328,17 @@ def test_a_device_on_the_line_of_the_optimizer_follows_the_engine(tmp_path: Path
     after = convert(tmp_path, HEADER + moved)
     assert "\nmodel = Net(); optimizer = torch" in after
     assert "match_torch(engine)\ndevice = engine.device\nfor" in after
+
+
+@pytest.mark.parametrize(
+    ("device", "is_reviewed"),
+    [('torch.device("cpu")', True), ('torch.device("cuda" if torch.cuda.is_available() else "cpu")', False)],
+)
+def test_a_program_that_is_written_for_the_cpu_is_for_review(device: str, is_reviewed: bool, tmp_path: Path) -> None:
+    """Beside a GPU its engine trained there, and the target network of a DQN stayed on the CPU."""
+    moved = f"device = {device}\nmodel = Net().to(device)\ntarget = Net().to(device)\n"
+    loop = LOOP.replace("model = Net()\n", moved).replace("model(x), y", "model(x.to(device)), target(x.to(device))")
+    report = run(tmp_path, train=HEADER + loop)
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW) if finding.code == "DSM611"]
+    assert len(found) == is_reviewed
+    assert b"\ndevice = engine.device\n" in (report.files[0].after or b"")

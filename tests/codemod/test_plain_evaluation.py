@@ -398,6 +398,16 @@ def test_a_loader_that_trains_and_evaluates_is_for_review(
     assert found == [("DSM612", message)] * is_reviewed
 
 
+def test_a_share_that_a_method_of_the_model_evaluates_is_for_review(tmp_path: Path) -> None:
+    """The average of the share was silent, as model.compute(x) is no call of the model."""
+    net = "class Computing(Net):\n    def compute(self, x):\n        return self.l(x)\n\n\n"
+    text = net + SEARCH.replace("TRAIN", "pass").replace("EVALUATED", "loader").replace("Net()", "Computing()")
+    head, _, evaluation = text.rpartition("model(")
+    report = run(tmp_path, train=HEADER + head + "model.compute(" + evaluation)
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ["this evaluates a rank's share alone: the loader trains too, and shard() divides it"]
+
+
 CHOSEN = """
     class Solver:
         def __init__(self, model):

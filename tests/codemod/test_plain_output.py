@@ -570,3 +570,11 @@ def test_a_log_file_that_rank_0_writes_is_flushed_to_the_disk_by_rank_0(tmp_path
         """
     text = after(tmp_path, helpers, lines="log = Logger('log.txt')\nlog.flush()\n")
     assert "        if is_main_rank():\n            os.fsync(self.file.fileno())\n" in text
+
+
+@pytest.mark.parametrize("behind", ["", "from math import sqrt\n"])
+def test_a_name_is_imported_before_a_failed_import_prints(behind: str, tmp_path: Path) -> None:
+    """The import of is_main_rank() stood behind the last one of the module: the handler raised a NameError."""
+    attempt = "try:\n    import optional\nexcept ImportError:\n    print('no optional')\n"
+    after = convert(tmp_path, HEADER.replace("\n\nclass", f"\n{attempt}{behind}\n\nclass", 1) + LOOP)
+    assert "is_main_rank, " in after.partition("if is_main_rank()")[0]

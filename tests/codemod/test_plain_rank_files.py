@@ -151,3 +151,31 @@ def test_each_rank_writes_the_files_of_the_samples_of_its_share(write: str, is_o
     imports = f"{IMPORTS}import numpy as np\nfrom torchvision.utils import save_image\n"
     after = convert(tmp_path, f"{imports}{HEADER}{RANKS}{ddp}{SAMPLES}        {write}\n")
     assert ("is_main_rank()" not in after) is is_of_share
+
+
+NUMBERED = """
+class Batches:
+    def __init__(self, rank, count, start):
+        self.index = INDEX
+        self.count = count
+
+    def take(self):
+        path = Path("data") / f"batch_{self.index:06d}.pt"
+        batch = torch.load(path)
+        path.unlink()
+        self.index += self.count
+        return batch
+
+
+Batches(dist.get_rank(), dist.get_world_size(), 0).take()
+"""
+
+
+@pytest.mark.parametrize(("index", "is_of_rank"), [("rank + start", True), ("start", False)])
+def test_each_rank_removes_the_file_whose_number_is_made_of_the_rank(
+    index: str, is_of_rank: bool, tmp_path: Path
+) -> None:
+    """Rank 0 alone removed what it had read: the files that the others had taken stayed."""
+    start = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
+    after = convert(tmp_path, IMPORTS + HEADER + start + LOOP + NUMBERED.replace("INDEX", index))
+    assert ("            path.unlink()" not in after) == is_of_rank

@@ -31,6 +31,27 @@ def test_the_whole_state_is_saved_and_loaded_at_stage_1(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("path", ["str(args.output)", "str(folder / name)"])
+def test_a_file_that_a_library_writes_by_a_path_used_elsewhere_is_for_review(path: str, tmp_path: Path) -> None:
+    """As booster.save_model(str(args.output)): what the text did not show to be a path was written by all ranks."""
+    lines = "args.output.parent.mkdir(exist_ok=True)\nfolder.mkdir(exist_ok=True)\n"
+    text = "import xgboost\nfrom config import args, folder, name\n" + HEADER + LOOP + lines
+    report = run(tmp_path, train=text + f"xgboost.train().save_model({path})\n")
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ["every rank writes this file, at the same time"]
+
+
+@pytest.mark.parametrize("write", ["torch.save(model.state_dict(), f)", "f.write(b'')"])
+def test_rank_0_alone_flushes_a_file_to_the_disk(write: str, tmp_path: Path) -> None:
+    """Where the other ranks write nowhere, os.fsync() failed: the null device is no file on a disk."""
+    save = f'with open("last.pt", "wb") as f:\n    {write}\n    f.flush()\n    os.fsync(f.fileno())\n'
+    after = convert(tmp_path, "import os\n" + HEADER + LOOP + save)
+    assert 'open("last.pt" if is_main_rank() else os.devnull, "wb")' in after
+    assert "    if is_main_rank():\n        os.fsync(f.fileno())" in after or (
+        "        torch.save(model.state_dict(), f)\n    f.flush()\n    if is_main_rank():\n" in after
+    )
+
+
 @pytest.mark.parametrize("line", ["print('Saved', {})", "_ = {}", "epoch > 0 and {}"])
 @pytest.mark.parametrize("save", [SAVE.strip(), "torch.save(model.state_dict(), 'last.pt')"], ids=["shares", "weights"])
 def test_rank_0_alone_saves_inside_an_expression(save: str, line: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from ds_migrate.syntax.module_start import first_to_work
+from ds_migrate.syntax.module_start import first_to_print, first_to_work
 from ds_migrate.syntax.names import Names
 from ds_migrate.syntax.nodes import dotted
 
@@ -46,7 +46,8 @@ class Imports:
 
     @cached_property
     def _first_to_work(self) -> int:
-        return first_to_work(self._file.module.body, self.bindings)
+        body = self._file.module.body
+        return first_to_print(body[: first_to_work(body, self.bindings)])
 
     def runs_with_module(self, node: cst.CSTNode) -> bool:
         """Return whether an import runs when the module does: not in a function or class, or under a condition such as

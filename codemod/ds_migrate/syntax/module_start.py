@@ -35,6 +35,16 @@ def first_to_work(body: Sequence[cst.CSTNode], bindings: Mapping[str, str]) -> i
     return len(body)
 
 
+def first_to_print(body: Sequence[cst.CSTNode]) -> int:
+    """Return the place of the first condition, or attempt, of a module that prints where an import fails."""
+    for index, statement in enumerate(body):
+        if isinstance(statement, (cst.If, cst.Try)) and any(
+            isinstance(node, cst.Call) and dotted(node.func) in _WORKING for node in walk(statement)
+        ):
+            return index
+    return len(body)
+
+
 def _prepares(statement: cst.CSTNode, bindings: Mapping[str, str], settings: Collection[str]) -> bool:
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
         return True

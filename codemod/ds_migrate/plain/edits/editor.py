@@ -91,7 +91,7 @@ class Editor:
     def apply(self) -> None:
         use_star_imports(self.flow)
         EngineWriter(self.plan, self._runtime, self._converted).write()
-        follow_engines(self.plan, self._converted)
+        follow_engines(self.plan, self._converted, self._review)
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
         beside = files_beside(self.files, self.flow)

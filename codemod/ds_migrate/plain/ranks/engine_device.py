@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
-from ds_migrate.plain.decisions.plan import PlannedEngine, ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, PlannedEngine, ProgramPlan, Review
 from ds_migrate.plain.edits.removal import remove_call, remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.plain.edits.wrapping import keep_part
@@ -37,7 +37,7 @@ class _Move:
     device: cst.Name | cst.Attribute | None
 
 
-def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
+def follow_engines(plan: ProgramPlan, converted: Converted, review: Review) -> None:
     """Leave moving modules to their engines, and let inputs follow to the engine's device."""
     bound: set[object] = set()
     for engine in plan.engines:
@@ -46,9 +46,23 @@ def follow_engines(plan: ProgramPlan, converted: Converted) -> None:
             continue  # the engine before it has moved the module, or no engine may
         for move in _moves(site, flow):
             variable = flow.variable(move.device, site.file) if move.device is not None else None
-            if variable is not None and variable not in bound and _can_follow(move, site, flow):
+            if (
+                move.device is not None
+                and variable is not None
+                and variable not in bound
+                and _can_follow(move, site, flow)
+            ):
                 bound.add(variable)
                 _bind(move, engine, converted)
+                if _is_cpu(flow.values(move.device, site.file), flow):
+                    message = (
+                        "this is written for the CPU, and the engine takes a GPU where there is one: what is moved "
+                    )
+                    message += "before it is made stays on the CPU"
+                    advice = (
+                        "start it with CUDA_VISIBLE_DEVICES= for the CPU, or choose the GPU here where there is one"
+                    )
+                    review(Note(Code.PLAIN_DEVICE, site.file, move.call, message, advice))
             if site not in plan.parted and _is_left_to(engine, move, flow):
                 _remove(move, site.file, converted)
 
@@ -88,6 +102,13 @@ def _is_device(values: Values, flow: Flow) -> bool:
     return bool(makers) and len(makers) == len(values) and all(
         isinstance(call, cst.Call) and flow.is_call_of(call, file, ("torch.device",)) for file, call in makers
     )  # fmt: skip
+
+
+def _is_cpu(values: Values, flow: Flow) -> bool:
+    """Return whether devices are the CPU, whatever there is."""
+    calls = [flow.node(value) for value in values]
+    given = [c.args[0].value if isinstance(c, cst.Call) and c.args else None for c in calls]
+    return bool(given) and all(isinstance(one, cst.SimpleString) and one.evaluated_value == "cpu" for one in given)
 
 
 def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:

@@ -53,7 +53,7 @@ class RankFiles:
         """Return whether an expression is such a file, or its path."""
         if not self._is_used or depth == 0:
             return False
-        if self._counts_ranks and _is_text_with_rank(node):
+        if self._counts_ranks and (_is_text_with_rank(node) or self._is_numbered_by_rank(node, file)):
             return True
         if isinstance(node, cst.IfExp):
             return self.is_one(node.body, file, depth) or self.is_one(node.orelse, file, depth)
@@ -72,6 +72,17 @@ class RankFiles:
             any(self.is_one(value, file, depth - 1) for value in self._set_to(node, file))
             or self._is_given(node, file, depth)
         )
+
+    def _is_numbered_by_rank(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a text, or a path, has a number that is made of the rank: ``self.index = rank + start``."""
+        found = walk(node) if isinstance(node, cst.BinaryOperation) else [node]
+        texts = [part for part in found if isinstance(part, cst.FormattedString)]
+        inner = (p.expression for text in texts for p in text.parts if isinstance(p, cst.FormattedStringExpression))
+        return any(
+            isinstance(made, cst.BinaryOperation) and any(map(_names_rank, walk(made)))
+            for part in inner if isinstance(part, (cst.Name, cst.Attribute))
+            for made in self._flow.scopes(file).assigned(part)
+        )  # fmt: skip
 
     def _is_given(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
         """Return whether a name is a parameter for which all calls, but those of tests, give such a file."""
@@ -112,5 +123,10 @@ def _is_text_with_rank(node: cst.BaseExpression) -> bool:
     parts = list(walk(node)) if isinstance(node, (cst.FormattedString, cst.BinaryOperation, cst.Call)) else []
     has_text = any(isinstance(part, (cst.SimpleString, cst.FormattedString)) for part in parts)
     is_text = not isinstance(node, cst.Call) or called_name(node).rpartition(".")[2] in _MAKES_TEXT
-    names = (part for part in parts if isinstance(part, (cst.Name, cst.SimpleString)))
-    return is_text and has_text and any(_RANK.fullmatch(n.value.strip("\"'").lower()) for n in names)
+    return is_text and has_text and any(map(_names_rank, parts))
+
+
+def _names_rank(node: cst.CSTNode) -> bool:
+    """Return whether a name, or a key, is that of the number of a rank."""
+    text = node.value.strip("\"'") if isinstance(node, (cst.Name, cst.SimpleString)) else ""
+    return _RANK.fullmatch(text.lower()) is not None

@@ -19,6 +19,8 @@ from ds_migrate.syntax.nodes import called_name, mentions, targets
 from ds_migrate.syntax.source import SourceFile
 
 _KEEPS = frozenset({"append", "extend", "update", "add"})
+# Methods of modules that compute nothing of a batch.
+_SETTINGS = frozenset({"to", "train", "eval", "apply", "load_state_dict", "requires_grad_"})
 
 
 def share_statistics(
@@ -70,9 +72,12 @@ def _steps(loop: cst.For, file: SourceFile, flow: Flow) -> bool:
 
 
 def uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> bool:
-    """Return whether a call in some code, or in what it calls, is of one of these modules, or has one as argument."""
+    """Return whether a call in some code, or in what it calls, is of one of these modules, or has one as argument.
+
+    So does a method that is given something: ``model.predict(x)``.
+    """
     calls: list[cst.Call] = file.nodes(cst.Call, below=body)
-    used = [part for call in calls for part in (call.func, *(arg.value for arg in call.args))]
+    used = [part for call in calls for part in (call.func, *_owner(call), *(arg.value for arg in call.args))]
     if any(flow.values(part, file) & modules for part in used):
         return True
     return depth > 0 and any(
@@ -80,6 +85,12 @@ def uses(modules: Values, body: cst.CSTNode, file: SourceFile, flow: Flow, depth
         for call in calls
         for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
     )
+
+
+def _owner(call: cst.Call) -> list[cst.BaseExpression]:
+    """Return the object whose method is given something to compute with."""
+    is_given = isinstance(call.func, cst.Attribute) and bool(call.args) and call.func.attr.value not in _SETTINGS
+    return [call.func.value] if is_given and isinstance(call.func, cst.Attribute) else []
 
 
 def sums_up(loop: cst.For, file: SourceFile) -> bool:
