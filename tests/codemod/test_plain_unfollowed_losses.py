@@ -114,3 +114,36 @@ def _unfollowed(folder: Path, loss: str) -> list[str]:
     text = "from metrics import losses\n" + body(TRAIN).replace("LOSS", loss)
     found = [f.message for _, f in run(folder, train=text).findings(Severity.REVIEW)]
     return [message.removeprefix("cannot follow ").partition(" to a mean")[0] for message in found]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "if not self.training:\n                    return self.fc(x).argmax(1)\n                return LOSSES",
+        "if self.training:\n                    return LOSSES\n                return self.fc(x).argmax(1)",
+        "if self.training:\n                    return LOSSES\n                else:\n"
+        "                    return self.fc(x).argmax(1)",
+    ],
+)
+def test_what_a_model_returns_where_it_does_not_train_is_no_loss(ends: str, tmp_path: Path) -> None:
+    forward = ends.replace("LOSSES", '{"loss_box": F.mse_loss(self.fc(x), y)}')
+    text = f"""
+        class Detector(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 1)
+
+            def forward(self, x, y=None):
+                {forward}
+
+
+        model = Detector()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            losses = model(x, y)
+            optimizer.zero_grad()
+            sum(losses.values()).backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, train=body(text))
+    assert [finding.message for _, finding in report.findings(Severity.REVIEW)] == []

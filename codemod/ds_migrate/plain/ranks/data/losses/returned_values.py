@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.syntax.branches import tests_around
 from ds_migrate.syntax.nodes import dotted, elements, targets
 from ds_migrate.syntax.source import SourceFile
 
@@ -26,7 +27,29 @@ def returned_values(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tu
         home = flow.file(method) if method is not None else file
         if isinstance(function, cst.FunctionDef):
             lines = home.nodes(cst.Return, below=function)
-            yield from ((home, line.value) for line in lines if line.value is not None)
+            trains = [line for line in lines if not _is_of_evaluation(line, lines, home)]
+            yield from ((home, line.value) for line in trains or lines if line.value is not None)
+
+
+def _is_of_evaluation(line: cst.Return, lines: Sequence[cst.Return], file: SourceFile) -> bool:
+    """Return whether a module returns this where it does not train: under such a condition, or behind one."""
+    if any(_asks_to_train(test) not in (None, holds) for test, holds in tests_around(file, line)):
+        return True
+    for other in lines:
+        block = file.parent(file.statement(other))
+        around = file.parent(block) if block is not None else None
+        is_inside = any(outer is around for outer in file.ancestors(line))
+        is_behind = not is_inside and file.position(other) < file.position(line)
+        if is_behind and isinstance(around, cst.If) and around.body is block and _asks_to_train(around.test):
+            return True
+    return False
+
+
+def _asks_to_train(test: cst.BaseExpression) -> bool | None:
+    """Return whether a test holds for a module that trains; None for another test."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return False if dotted(test.expression) == "self.training" else None
+    return True if dotted(test) == "self.training" else None
 
 
 def index_in(line: cst.Assign | cst.AugAssign, name: str) -> int | None:
