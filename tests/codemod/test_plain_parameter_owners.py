@@ -720,3 +720,35 @@ def test_attributes_of_what_is_no_module_are_not_taken_for_its_parameters(tmp_pa
     text = LOOP.replace("model = Net()", "import state\n\nmodel = Net()\nkept = state.load()")
     ((code, message),) = blocked(tmp_path, HEADER + text.replace("model.parameters()", "[kept.fc.weight]"))
     assert code == "DSM601" and "kept.fc.weight cannot be followed to a module" in message
+
+
+@pytest.mark.parametrize("made", ["Encoder()", 'CLIPTextModel.from_pretrained("clip")'])
+def test_a_part_that_a_model_is_asked_for_belongs_to_the_model(made: str, tmp_path: Path) -> None:
+    text = f"""
+        from transformers import CLIPTextModel
+
+
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tokens = nn.Embedding(8, 4)
+
+            def get_input_embeddings(self):
+                return self.tokens
+
+            def forward(self, ids):
+                return self.tokens(ids)
+
+
+        encoder = {made}
+        optimizer = torch.optim.AdamW(encoder.get_input_embeddings().parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            F.mse_loss(encoder(x), y).backward()
+            grads = encoder.get_input_embeddings().weight.grad
+            others = torch.arange(8) != 2
+            grads.data[others, :] = grads.data[others, :].fill_(0)
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    after = convert(tmp_path, body(text))
+    assert "model=encoder," in after and '"stage": 0' in after and "mean_over_ranks" not in after

@@ -63,6 +63,11 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
     if passed is not None:
         add_module(passed[1], passed[0], flow, owners)
         return
+    whole = _asked_for_part(module, file, flow)
+    if whole is not None:
+        add_module(whole, file, flow, owners)
+        owners.is_partial = owners.has_wholes = True
+        return
     values = flow.values(module, file)
     held = part_held(module, file, flow)
     if held is not None and makes_whole(held, file, flow):  # which has no name
@@ -100,6 +105,22 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
         owners.has_wholes = True
     else:
         owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
+
+
+def _asked_for_part(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:
+    """Return the module that a call asks for a part of it: ``model`` in ``model.get_input_embeddings()``."""
+    if not isinstance(node, cst.Call) or node.args or not isinstance(node.func, cst.Attribute):
+        return None
+    whole, function = node.func.value, node.func.attr.value
+    values = flow.values(whole, file)
+    if not function.startswith("get_") or not values or of_kind(values, Kind.MODULE, Kind.OBJECT) != values:
+        return None
+    for method in of_kind(flow.values(node.func, file), Kind.FUNCTION, Kind.METHOD):
+        other, made = flow.file(method), flow.node(method)
+        returned = [n.value for n in other.nodes(cst.Return, below=made) if other.function(n) is made]
+        if not returned or not all((dotted(value) or "").startswith("self.") for value in returned if value):
+            return None
+    return whole
 
 
 def _is_indexed(node: cst.BaseExpression) -> bool:

@@ -54,7 +54,7 @@ class WeightWrites:
             if self._is_write(call, file):
                 is_in_place = isinstance(call.func, cst.Attribute) and call.func.attr.value.endswith("_")
                 given = call.args[1:] if self._is_init(call, file) else call.args  # the first one is written to
-                is_weight = is_in_place and not _is_gradient(call.func)
+                is_weight = is_in_place and not self._is_gradient(call.func, file)
                 yield Write(call, tuple(arg.value for arg in given) if is_weight else ())
         for node in file.nodes(cst.Assign, cst.AugAssign):
             for target in targets(node):
@@ -62,7 +62,9 @@ class WeightWrites:
                     yield from _made_anew(node, file)
                 if not self._is_written(target, isinstance(node, cst.AugAssign), file):
                     continue
-                if _is_gradient(target) or (isinstance(target, cst.Attribute) and target.attr.value != "data"):
+                if self._is_gradient(target, file) or (
+                    isinstance(target, cst.Attribute) and target.attr.value != "data"
+                ):
                     yield Write(node)
                 else:
                     yield Write(node, (node.value,), tuple(indices_of(target)))
@@ -124,6 +126,16 @@ class WeightWrites:
             node = node.value
         return isinstance(node, cst.Attribute) and node.attr.value == "grad" and self.is_weight(node.value, file)
 
+    def _is_gradient(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether an expression is made of a gradient, or of a name that is set to one."""
+        if any(isinstance(n, cst.Attribute) and n.attr.value == "grad" for n in walk(node)):
+            return True
+        root = node
+        while isinstance(root, (cst.Subscript, cst.Attribute)):
+            root = root.value
+        made = self._flow.scopes(file).assigned(root) if isinstance(root, cst.Name) else ()
+        return bool(made) and all(self.is_gradient(value, file) for value in made)
+
     def _has_parameters(self, over: cst.BaseExpression, file: SourceFile, depth: int = 4) -> bool:
         """Return whether a loop runs over parameters of modules, or of the groups of an optimizer.
 
@@ -165,7 +177,3 @@ def _made_anew(node: cst.Assign | cst.AugAssign, file: SourceFile) -> Iterator[W
         return
     if isinstance(made, cst.Call) and last_name(made.func) == "Parameter" and made.args:
         yield Write(node, (made.args[0].value,))
-
-
-def _is_gradient(node: cst.CSTNode) -> bool:
-    return any(isinstance(n, cst.Attribute) and n.attr.value == "grad" for n in walk(node))
