@@ -8,6 +8,7 @@ from functools import partial
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
+from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
 from ds_migrate.plain.dataflow.rank_expressions import (
     RankExpressions,
@@ -17,7 +18,7 @@ from ds_migrate.plain.dataflow.rank_expressions import (
 )
 from ds_migrate.plain.dataflow.signal_handlers import set_by_signals
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import dotted, indices_of, last_name, targets
+from ds_migrate.syntax.nodes import dotted, indices_of, targets
 from ds_migrate.syntax.source import SourceFile
 
 _Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr
@@ -154,20 +155,9 @@ class RankStatements:
             for element, arg in zip(parts, over.args, strict=True):
                 yield from self._of_loop(element.value, arg.value, file)
             return
-        if isinstance(target, cst.Tuple) and len(target.elements) == 2 and self._counts(over, file):
-            target = target.elements[1].value
+        if len(parts) == 2 and counts_items(over, file, self._flow.scopes(file)):
+            target = parts[1].value
         yield from self._variables(target, file)
-
-    def _counts(self, over: cst.BaseExpression, file: SourceFile, known: frozenset[str] = frozenset()) -> bool:
-        """Return whether a loop counts what it runs over, by ``enumerate()``, in a progress bar or not."""
-        if isinstance(over, cst.Call) and over.args:
-            name = last_name(over.func)
-            return name == "enumerate" or (name == "tqdm" and self._counts(over.args[0].value, file, known))
-        if not isinstance(over, cst.Name) or over.value in known:
-            return isinstance(over, cst.Name)
-        scope = self._flow.scopes(file).owner(over.value, over)
-        values = list(file.values_of({over.value}, scope))
-        return bool(values) and all(self._counts(value, file, known | {over.value}) for value in values)
 
     def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if isinstance(target, cst.Name):

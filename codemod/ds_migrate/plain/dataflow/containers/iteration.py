@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SAME_ITEMS = frozenset({"list", "tuple", "iter", "reversed"})
@@ -35,6 +36,19 @@ def taken_from(target: cst.BaseExpression, over: cst.BaseExpression) -> Iterator
         yield parts[1], owner
     else:
         yield target, over
+
+
+def counts_items(
+    over: cst.BaseExpression, file: SourceFile, scopes: Scopes, known: frozenset[str] = frozenset()
+) -> bool:
+    """Return whether a loop counts what it runs over, by ``enumerate()``, in a progress bar or not."""
+    if isinstance(over, cst.Call) and over.args:
+        name = last_name(over.func)
+        return name == "enumerate" or (name == "tqdm" and counts_items(over.args[0].value, file, scopes, known))
+    if not isinstance(over, cst.Name) or over.value in known:
+        return isinstance(over, cst.Name)
+    values = list(file.values_of({over.value}, scopes.owner(over.value, over)))
+    return bool(values) and all(counts_items(value, file, scopes, known | {over.value}) for value in values)
 
 
 def loops_of(name: cst.Name, file: SourceFile) -> Iterator[cst.For | cst.CompFor]:

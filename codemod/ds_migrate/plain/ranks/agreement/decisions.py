@@ -31,6 +31,7 @@ from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_sampl
 from ds_migrate.plain.ranks.data.epochs.collections import Collections
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
 from ds_migrate.plain.ranks.data.epochs.replayed_samples import replayed_samples
+from ds_migrate.plain.ranks.data.epochs.sample_positions import sample_positions
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
@@ -156,6 +157,7 @@ def agree(
         review(note)
     of_shares = (*shown_sums(shares, files, values, flow), *counted_ends(files, values, flow))
     collections = Collections(plan, files, totals, values)
+    of_shares += (*sample_positions(files, values, collections.samples, flow),)
     of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, collections, values))
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
     of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))

@@ -26,13 +26,14 @@ class Collections:
 
     Attributes:
         places: the loops and functions that collect in each variable.
+        samples: the expressions that have something for each sample.
     """
 
     def __init__(self, plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues) -> None:
         self._flow = plan.facts.flow
         self._callers = plan.facts.callers
         self._by_rank = values
-        self._samples = SampleValues(plan, totals)
+        self.samples = SampleValues(plan, totals)
         self._seen = set[tuple[int, _Objects]]()
         self._receivers: dict[int, _Objects] = {}
         self.places: dict[Variable, list[Place]] = {}
@@ -84,7 +85,7 @@ class Collections:
             depth: of the calls that are followed from here.
         """
         for into, value in collected_items(place, file):
-            if self._samples.holds(value, file):
+            if self.samples.holds(value, file):
                 for variable in self._callers.variables(into, file):
                     self.places.setdefault(variable, []).append(place)
                 owner = file.class_around(place) if isinstance(place, cst.FunctionDef) else None
