@@ -159,6 +159,15 @@ def test_ranks_start_in_the_method_for_tests_and_where_a_script_begins(tmp_path:
     assert not after.get("test_it.py")
 
 
+def test_ranks_start_in_a_test_that_its_file_runs_as_a_script_too(tmp_path: Path) -> None:
+    """They started in the block of __main__ alone, which pytest does not run: the engine found no process group."""
+    test = textwrap.indent(LOOP, "    ") + "\n\nif __name__ == '__main__':\n    test_loop()\n"
+    (changed,) = run(tmp_path, test_loop=HEADER + "\n\ndef test_loop():\n" + test).files
+    after = (changed.after or b"").decode()
+    assert "def test_loop():\n    init_distributed()\n" in after
+    assert "if __name__ == '__main__':\n    init_distributed()\n" in after
+
+
 @pytest.mark.parametrize("use", ["model.model.eval()", "name = getattr(model, 'name', '')"])
 def test_a_script_that_only_infers_with_the_object_of_a_training_class_stays_as_it_is(use: str, tmp_path: Path) -> None:
     text = (

@@ -475,11 +475,18 @@ def test_commands_of_the_shell_are_for_a_person_to_check(tmp_path: Path) -> None
             "requests.post('https://a.b', json={'loss': 1})",
             ["every rank sends this, and it arrives n times from n ranks"],
         ),
+        ("model.push_to_hub('a/b')", ["every rank sends this, and it arrives n times from n ranks"]),
+        (
+            "import boto3\nboto3.client('s3').upload_file('a.pt', 'b', 'a.pt')",
+            ["every rank sends this, and it arrives n times from n ranks"],
+        ),
+        ("if dist.get_rank() == 0:\n    model.push_to_hub('a/b')", []),
         ("answer = requests.get('https://a.b')", []),
     ],
 )
 def test_requests_that_each_rank_sends_are_for_a_person_to_check(line: str, found: list[str], tmp_path: Path) -> None:
-    assert reviews(run(tmp_path, train="import requests\n" + IMPORTS + HEADER + LOOP + f"{line}\n")) == found
+    imports = "import requests\nimport torch.distributed as dist\n" + IMPORTS
+    assert reviews(run(tmp_path, train=imports + HEADER + LOOP + f"{line}\n")) == found
 
 
 def test_a_helper_stays_where_a_loop_that_is_not_converted_uses_it(tmp_path: Path) -> None:

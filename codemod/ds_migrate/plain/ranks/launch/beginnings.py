@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test, is_test_file
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
@@ -23,7 +23,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
     Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: the function
-    that they call starts the one rank that they have. A command that the project installs begins in its function.
+    that they call starts the one rank that they have. A command that the project installs begins in its function, and
+    so does a test that its file runs, too, as a script.
 
     Args:
         draws: one of a module before its block of ``__main__`` has ranks start before that.
@@ -51,7 +52,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        if callers and (is_command or len(callers) < len(every)):
+        if callers and (is_command or is_test(function, file) or len(callers) < len(every)):
             found.append((file, body[0], None))  # where a script has started the ranks before, it does nothing
         maker = None if callers else file.function(function) or _maker(function, file, facts, draws)
         if maker is not None:
