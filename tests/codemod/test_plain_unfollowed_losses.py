@@ -147,3 +147,37 @@ def test_what_a_model_returns_where_it_does_not_train_is_no_loss(ends: str, tmp_
         """
     report = run(tmp_path, train=body(text))
     assert [finding.message for _, finding in report.findings(Severity.REVIEW)] == []
+
+
+@pytest.mark.parametrize(
+    ("returned", "is_reviewed"),
+    [
+        ("self.fc(x).amax(), F.mse_loss(self.fc(x), y)", False),
+        ("self.fc(x).mean(), self.fc(x).amax()", True),
+        ("F.mse_loss(self.fc(x), y), self.fc(x).amax()", True),
+    ],
+)
+def test_of_several_outputs_the_one_that_is_the_loss_is_followed(
+    returned: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = f"""
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 1)
+
+            def forward(self, x, y):
+                return {returned}
+
+
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            output, loss = model(x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, train=body(text))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any(message.startswith("cannot follow ") for message in messages) is is_reviewed

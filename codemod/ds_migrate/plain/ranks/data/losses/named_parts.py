@@ -14,7 +14,8 @@ from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, elements, set_values, without_index
+from ds_migrate.plain.ranks.data.losses.returned_values import index_in
+from ds_migrate.syntax.nodes import dotted, set_values, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _SCALES = (cst.MultiplyAssign, cst.DivideAssign)
@@ -69,9 +70,8 @@ class NamedParts:
             yield part._replace(node=latest)
         for line in scopes.nodes(node, cst.Assign, cst.AnnAssign):
             for target, value in set_values(line):
-                names = [dotted(each) for each in elements(target)]
-                if value is None and line.value is not None and name in names:
-                    yield part._replace(node=line.value, item=names.index(name))
+                if value is None and line.value is not None and dotted(target) == name:
+                    yield part._replace(node=line.value, item=index_in(line, str(name)))
                 elif value is not None and dotted(target) == name and latest is None:
                     yield part._replace(node=value)
                 elif value is not None and isinstance(target, cst.Subscript) and dotted(target.value) == name:
