@@ -147,3 +147,15 @@ def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.Mon
     monkeypatch.setattr("deepspeed.init_distributed", lambda **given: calls.append(("engine", given["dist_backend"])))
     _distributed.init_distributed(4, 3, share_random_state=False, timeout=timedelta(hours=2))
     assert calls == [("device", 1), ("nccl", {"timeout": timedelta(hours=2)}), ("engine", "nccl")]
+
+
+@pytest.mark.parametrize(("backend", "ends"), [("gloo", 1), ("nccl", 0)])
+def test_a_rank_ends_gloos_threads_which_could_abort_its_process(
+    backend: str, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: backend)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append(True))
+    _distributed._end_gloo()
+    assert len(ended) == ends
