@@ -66,6 +66,8 @@ def _is_meant(handler: cst.ExceptHandler) -> bool:
 
 def _ends(handler: cst.ExceptHandler, file: SourceFile) -> bool:
     """Return whether a handler ends the program whatever the error is."""
+    if file.nodes(cst.Continue, cst.Break, cst.Return, below=handler.body):
+        return False
     last = last_statement(handler.body)
     calls = file.nodes(cst.Call, below=last) if isinstance(last, cst.BaseSmallStatement) else []
     return isinstance(last, cst.Raise) or any(map(is_exit, calls))
