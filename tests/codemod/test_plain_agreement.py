@@ -92,8 +92,9 @@ def check(loss, value):
 @pytest.mark.parametrize(
     ("lines", "is_blind"),
     [
-        ("bad = torch.isnan(loss).any()\nif bad:\n    continue", True),
-        ("valid, error = check(loss, loss.item())\nif not valid:\n    continue", True),
+        ("bad = torch.isnan(loss).any()\nif bad:\n    break", True),
+        ("valid, error = check(loss, loss.item())\nif not valid:\n    break", True),
+        ("valid, error = check(loss, loss.item())\nif not valid:\n    continue", False),
         ("if loss != loss:\n    continue", True),
         ("if loss.item() == -math.inf:\n    continue", True),
         ("if torch.isnan(loss):\n    continue", False),
@@ -693,6 +694,7 @@ OUT_OF_MEMORY = (
     [
         ("Exception as error", "print(error)", True),
         ("RuntimeError as error", OUT_OF_MEMORY, True),
+        ("RuntimeError as error", "if 'memory' in str(error):\n                continue\n            raise", True),
         ("RuntimeError as error", "raise ValueError('too large') from error", False),
         ("KeyboardInterrupt", "break", False),
         ("ValueError: quit()\n        except RuntimeError", "raise", False),  # in one line

@@ -42,9 +42,9 @@ def _loop(lines: str) -> str:
         f"if yi < 0:\n        pass\n    elif yi < 1:\n        continue\n    {ADD}\n    n += 1",
     ],
 )
-def test_rank_0_decides_by_what_a_loop_counts_behind_a_jump(count: str, tmp_path: Path) -> None:
+def test_ranks_decide_by_what_a_loop_counts_behind_a_jump(count: str, tmp_path: Path) -> None:
     """A rank whose batch has nothing to count left the step out, and the others waited for it."""
-    assert "if rank_0_decides(n == 0):\n" in convert(tmp_path, _loop(COUNTED.replace("COUNT", count)))
+    assert "if any_rank(n == 0):\n" in convert(tmp_path, _loop(COUNTED.replace("COUNT", count)))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_rank_0_decides_by_what_a_loop_counts_behind_a_jump(count: str, tmp_path
 )
 def test_jumps_that_all_ranks_make_or_of_other_loops_decide_nothing(count: str, tmp_path: Path) -> None:
     text = COUNTED.replace("COUNT", count) + "loss = F.mse_loss(model(x), y)\n"
-    assert "rank_0_decides" not in convert(tmp_path, _loop(text))
+    assert "rank_0_decides" not in (after := convert(tmp_path, _loop(text))) and "any_rank" not in after
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_jumps_that_all_ranks_make_or_of_other_loops_decide_nothing(count: str, 
 def test_a_loss_divided_by_what_a_loop_counts_is_for_review(count: str, divided: str, tmp_path: Path) -> None:
     text = f"weights = {{0: 1.0}}\n{COUNTED.replace('COUNT', count)}loss = {divided}\n"
     report = run(tmp_path, train=_loop(text))
-    assert [f.message for _, f in report.findings(Severity.REVIEW)] == [OF_BATCH]
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert [message for message in found if not message.startswith("all ranks leave a batch out")] == [OF_BATCH]
 
 
 def test_a_loss_divided_by_the_number_of_samples_is_a_mean(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from distributed import run_ranks
 def agreed() -> dict[str, object]:
     import torch.distributed as dist
     from torch.utils.data import DataLoader
+    from trial_runtime import plain
     from trial_runtime.plain import count_samples, mean_over_ranks, rank_0_decides, rank_0_text, shard, share_weights
 
     rank = dist.get_rank()
@@ -32,6 +33,7 @@ def agreed() -> dict[str, object]:
         "tensor": half.tolist(),
         "type": half.dtype,
         "decision": rank_0_decides([] if rank else [0]),
+        "any and all": (plain.any_rank([0] * rank), plain.all_ranks(rank), plain.any_rank(0), plain.all_ranks("a")),
         "text": rank_0_text(f"of rank {rank}"),
         "weights": [tensor.sum().item() for tensor in share_weights(norm).state_dict().values()],
         "samples": (count_samples(whole), count_samples(shard(whole))),
@@ -41,6 +43,7 @@ def agreed() -> dict[str, object]:
 def test_ranks_agree_on_means_and_on_rank_0s_decision() -> None:
     first, second = run_ranks(agreed)
     assert first["number"] == second["number"] == 0.5
+    assert first["any and all"] == second["any and all"] == (True, False, False, True)
     assert first["text"] == second["text"] == "of rank 0"
     assert first["samples"] == second["samples"] == (5, 3)
     assert first["weights"] == second["weights"] == [0, 0, 0, 0, 0]

@@ -1,6 +1,6 @@
 """Helpers of scripts that ``ds-migrate --plain`` converted: what plain DeepSpeed lacks or does silently wrong."""
 
-from trial_runtime.plain._agreement import mean_over_ranks, rank_0_decides, share_weights
+from trial_runtime.plain._agreement import all_ranks, any_rank, mean_over_ranks, rank_0_decides, share_weights
 from trial_runtime.plain._checkpoint import load_optimizer_state, optimizer_state, save_on_main_rank
 from trial_runtime.plain._closures import step_with
 from trial_runtime.plain._distributed import global_rank, init_distributed, is_main_rank, local_rank, run_worker
@@ -12,6 +12,8 @@ from trial_runtime.pytorch.deepspeed import EngineModule
 __all__ = [
     "EngineModule",
     "NoTracker",
+    "all_ranks",
+    "any_rank",
     "count_samples",
     "engine_of",
     "global_rank",

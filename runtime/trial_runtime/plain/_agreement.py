@@ -38,6 +38,20 @@ def rank_0_decides(condition: object) -> bool:
     return bool(from_rank_0(torch.tensor([bool(condition)], dtype=torch.uint8)).item())
 
 
+def any_rank(condition: object) -> bool:
+    """Return whether the condition holds on one rank or more, on each rank. Collective."""
+    if world_size() == 1:
+        return bool(condition)
+    holds = torch.tensor(int(bool(condition)), device=_device())
+    dist.all_reduce(holds, op=dist.ReduceOp.MAX)
+    return bool(holds.item())
+
+
+def all_ranks(condition: object) -> bool:
+    """Return whether the condition holds on all ranks, on each rank. Collective."""
+    return not any_rank(not condition)
+
+
 def object_from_rank_0(given: Object) -> Object:
     """Return rank 0's object, which is pickled, on each rank. Collective."""
     objects = [given]

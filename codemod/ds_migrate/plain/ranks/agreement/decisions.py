@@ -23,7 +23,9 @@ from ds_migrate.plain.ranks.agreement.agreed_conditions import agree_on_conditio
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, CommonOperations, setting_of, test_of
+from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import unagreed_branches
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
@@ -105,11 +107,16 @@ def agree(
             review(note)
         return lone.are_never_at(node, file)
 
+    sizes = BatchTotals(flow, values)
+
+    def differs(test: cst.BaseExpression, file: SourceFile) -> bool:
+        return values.differs(test, file) or sizes_differ(test, file, values, sizes)
+
     led = [
         (file, node)
         for file in files for node in file.nodes(*CONDITIONS)
         if id(node) not in decided and counts(node, file)
-        if not parts_rank_0(test_of(node)) and values.differs(test_of(node), file) and common.is_led_by(node, file)
+        if not parts_rank_0(test_of(node)) and differs(test_of(node), file) and common.is_led_by(node, file)
     ]  # fmt: skip
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
@@ -117,12 +124,16 @@ def agree(
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
     if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
+    empty = EmptyBatches(values, differs, common, plan.facts.callers)
     for file in files:
         for node in [node for home, node in led if home is file]:
-            if values.differs(test_of(node), file) and can_agree(test_of(node), file):
+            if differs(test_of(node), file) and can_agree(test_of(node), file):
+                decided.add(id(node))
+                if (note := empty.agree(node, file, runtime)) is not None:
+                    review(note)
+                    continue
                 reason = "their shares of the data differ" if shares else "each reads the time at another moment"
                 agree_on_condition(node, file, values, flow, runtime, converted, review, reason)
-                decided.add(id(node))
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
             if metric is not None and values.differs(metric, file) and can_agree(call, file):

@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
-from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
+from ds_migrate.plain.ranks.data.losses.selected_samples import KEEPS, is_selected
 from ds_migrate.syntax.nodes import called_name, dotted, operands, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -26,14 +26,14 @@ def counts_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, de
             values = [value for value in (*scopes.assigned(part), *changes) if value is not part]
             if any(counts_selected(value, file, totals, depth - 1) for value in values):
                 return True
-            if any(_is_unread(one, file, totals) for line in changes for each in walk(line) for one in _counted(each)):
+            if any(_is_unread(one, file, totals) for line in changes for each in walk(line) for one in counted(each)):
                 return True
-        if any(is_selected(one, file, totals) or _is_index(one, file, totals) for one in _counted(part)):
+        if any(is_selected(one, file, totals) or _is_index(one, file, totals) for one in counted(part)):
             return True
     return False
 
 
-def _counted(node: cst.CSTNode) -> list[cst.BaseExpression]:
+def counted(node: cst.CSTNode) -> list[cst.BaseExpression]:
     """Return what a call may count the samples of: ``x`` of ``len(x)``, ``x.numel()`` and ``x.shape``."""
     if isinstance(node, cst.Call) and called_name(node) in _COUNTS:
         return operands(node)
@@ -70,6 +70,8 @@ def _is_index(
         name = called_name(node)
         if name in _FINDS:
             return (name != "where" or len(node.args) == 1) and totals.differs(node, file)
+        if name in KEEPS and isinstance(node.func, cst.Attribute):
+            return _is_index(node.func.value, file, totals, depth)
         found = returned_values(node, file, totals.flow)
         return any(_is_index(value, home, totals, depth - 1, item) for home, value in found)
     if isinstance(node, cst.Name) and depth:

@@ -13,7 +13,7 @@ from ds_migrate.syntax.source import SourceFile
 
 _SELECTS = frozenset({"masked_select", "index_select", "pack_padded_sequence"})
 # Calls that keep what they are given, in another form.
-_KEEPS = frozenset(
+KEEPS = frozenset(
     {"view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "float", "double", "long", "int", "to", "cuda",
      "cpu", "detach", "clone", "t"}
 )  # fmt: skip
@@ -54,7 +54,7 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
 
 def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
     """Return whether a call gives something for each sample: a model's output, a loss that is not reduced."""
-    is_known = called_name(call) in _KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
+    is_known = called_name(call) in KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
     is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE, Kind.OBJECT))
     return (is_known or is_model) and not totals.is_total(call, file)
 
@@ -96,6 +96,6 @@ def _is_fixed(index: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) 
         return _is_fixed(index.value, file, depth)
     if not isinstance(index, cst.Call):
         return False
-    is_kept = called_name(index) in _KEEPS and isinstance(index.func, cst.Attribute)
+    is_kept = called_name(index) in KEEPS and isinstance(index.func, cst.Attribute)
     is_made = called_name(index) in _INDICES
     return is_made or (is_kept and isinstance(index.func, cst.Attribute) and _is_fixed(index.func.value, file, depth))

@@ -1,0 +1,130 @@
+"""Conditions under which a batch has something to train: a rank whose share has nothing cannot follow rank 0.
+
+Behind ``if n == 0: continue`` a program divides by ``n``, and takes the mean of what a mask selects. Where rank 0 alone
+decided, another rank would do so with its own zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.runtime_names import RuntimeNames
+from ds_migrate.plain.edits.wrapping import wrap
+from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, test_of
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
+from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name, code, dotted, last_name
+from ds_migrate.syntax.source import SourceFile
+
+Differs = Callable[[cst.BaseExpression, SourceFile], bool]
+ALL, ANY = "all_ranks", "any_rank"
+_COUNTS = frozenset({"len", "numel", "nelement", "count_nonzero"})
+_TESTS = frozenset({"any", "all"})
+_FEW = frozenset({"0", "1", "2"})
+
+
+class EmptyBatches:
+    """The conditions of a program that leave out batches of which a rank's share has nothing to train.
+
+    Args:
+        values: what differs by rank.
+        differs: returns whether a condition differs, by such values or by how many of them there are.
+        common: the operations that all ranks do together.
+        callers: of the program's functions.
+    """
+
+    def __init__(self, values: RankValues, differs: Differs, common: CommonOperations, callers: Callers) -> None:
+        self._values = values
+        self._differs = differs
+        self._common = common
+        self._callers = callers
+
+    def agree(self, node: Condition, file: SourceFile, runtime: RuntimeNames) -> Note | None:
+        """Ask all ranks for a condition, and return what is to be reviewed; None where rank 0 may decide."""
+        helper = self._helper(node, file)
+        if helper is None:
+            return None
+        test = test_of(node)
+        if file.edits.once(test, helper):
+            wrap(file, test, runtime.name(file, helper))
+        message = "all ranks leave a batch out where the condition of one leaves it out: more ranks leave out more"
+        advice = "let every rank train, without anything to train by a loss of zero, as (output * 0).sum()"
+        return Note(Code.PLAIN_AGREEMENT, file, test, message, advice)
+
+    def _helper(self, node: Condition, file: SourceFile) -> str | None:
+        """Return which ranks decide so that none trains what its own condition leaves out; None where rank 0 may."""
+        if not isinstance(node, cst.If) or not self._asks_for_any(node.test, file):
+            return None
+        trains = self._common.holds(node.body)
+        other = node.orelse is not None and self._common.holds(node.orelse)
+        leaves_out = other or _leaves_out(node, file)
+        if trains == leaves_out or not self._is_of_batch(node, file, set()):
+            return None
+        return ALL if trains else ANY
+
+    def _asks_for_any(self, test: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a condition asks if there is something, other than whether a loss is zero."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._asks_for_any(test.expression, file)
+        if isinstance(test, cst.BooleanOperation):
+            return self._asks_for_any(test.left, file) or self._asks_for_any(test.right, file)
+        if not self._differs(test, file):
+            return False
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            limit = test.comparisons[0].comparator
+            if code(limit) == "None" or any(_is_count(side) for side in (test.left, limit)):
+                return True
+            return code(limit) in _FEW and not _is_backpropagated(test.left, file)
+        if isinstance(test, cst.Call):
+            return called_name(test) in _TESTS | _COUNTS
+        return isinstance(test, (cst.Name, cst.Attribute))
+
+    def _is_of_batch(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> bool:
+        """Return whether the nearest loop around a node, in its function or those that call it, draws batches."""
+        for outer in file.ancestors(node):
+            if isinstance(outer, (cst.For, cst.While)):
+                return self._draws(outer, file)
+            if isinstance(outer, cst.FunctionDef):
+                break
+        function = file.function(node)
+        if function is None or id(function) in seen:
+            return False
+        seen.add(id(function))
+        return any(self._is_of_batch(call, home, seen) for home, call in self._callers.of(function))
+
+    def _draws(self, loop: cst.For | cst.While, file: SourceFile) -> bool:
+        if isinstance(loop, cst.For) and self._values.are_shares(loaders_of(loop.iter, file, self._values.flow)):
+            return True
+        calls = file.nodes(cst.Call, below=loop.body)
+        return any(last_name(call.func) == "next" and self._values.differs(call, file) for call in calls)
+
+
+def _leaves_out(node: cst.If, file: SourceFile) -> bool:
+    """Return whether a condition leaves out the rest of a round, or of a function that is called in one."""
+    if any(file.function(jump) is file.function(node) for jump in file.nodes(cst.Continue, below=node.body)):
+        return True
+    for outer in file.ancestors(node):
+        if isinstance(outer, (cst.For, cst.While)):
+            return False  # what returns in a loop ends it
+        if isinstance(outer, cst.FunctionDef):
+            break
+    return bool(file.nodes(cst.Return, below=node.body))
+
+
+def _is_count(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and called_name(node) in _COUNTS
+
+
+def _is_backpropagated(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether a number is a loss: where that is zero, its gradients are too, and no rank fails."""
+    if isinstance(node, cst.Call) and called_name(node) == "item" and isinstance(node.func, cst.Attribute):
+        node = node.func.value
+    name, function = dotted(node), file.function(node)
+    calls = (call.func for call in file.nodes(cst.Call, below=function or file.module))
+    losses = {dotted(func.value) for func in calls if isinstance(func, cst.Attribute) and func.attr.value == "backward"}
+    return name is not None and name in losses

@@ -1,0 +1,55 @@
+"""Sizes that differ by rank: how many samples of a share a mask selects, or a loop collects under a condition.
+
+A batch has as many samples on each rank, and ``len()`` is the same there. What a program selects of it has not.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.selected_counts import counted, counts_selected
+from ds_migrate.syntax.nodes import called_name, dotted, walk
+from ds_migrate.syntax.source import SourceFile
+
+_DISTINCT = frozenset({"unique", "unique_consecutive", "set", "frozenset", "Counter", "nms", "batched_nms"})
+_ADDS = frozenset({"append", "add", "extend", "update"})
+_DEPTH = 3  # names of names
+
+
+def sizes_differ(node: cst.BaseExpression, file: SourceFile, values: RankValues, totals: BatchTotals) -> bool:
+    """Return whether an expression asks for a size that differs by rank."""
+    return counts_selected(node, file, totals) or _counts_some(node, file, values, _DEPTH)
+
+
+def _counts_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, depth: int) -> bool:
+    """Return whether an expression is made of the size of distinct samples, or of those that are collected."""
+    for part in walk(node):
+        if any(_holds_some(one, file, values, _DEPTH) for one in counted(part)):
+            return True
+        if isinstance(part, cst.Name) and depth:
+            assigned = values.flow.scopes(file).assigned(part)
+            if any(_counts_some(value, file, values, depth - 1) for value in assigned):
+                return True
+    return False
+
+
+def _holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, depth: int) -> bool:
+    """Return whether something holds some samples of a share alone."""
+    if isinstance(node, cst.Call):
+        return called_name(node) in _DISTINCT and values.differs(node, file)
+    if isinstance(node, (cst.ListComp, cst.SetComp, cst.DictComp)):
+        return any(values.differs(test.test, file) for test in node.for_in.ifs)
+    if not isinstance(node, cst.Name) or not depth:
+        return False
+    scopes = values.flow.scopes(file)
+    if any(_holds_some(value, file, values, depth - 1) for value in scopes.assigned(node)):
+        return True
+    return any(
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _ADDS
+        and dotted(call.func.value) == node.value
+        and values.depends(call, file)
+        for call in file.nodes(cst.Call, below=file.function(node) or file.module)
+    )
