@@ -827,7 +827,10 @@ def test_a_condition_that_may_evaluate_the_share_of_a_loader_is_for_review(
     assert found.count(message) == is_reviewed
 
 
-@pytest.mark.parametrize("rows", ["self.rows", "self.rows[dist.get_rank() :: dist.get_world_size()]"])
+@pytest.mark.parametrize(
+    "rows",
+    ["self.rows", "self.rows[dist.get_rank() :: dist.get_world_size()]", "self.rows.part(of=dist.get_world_size())"],
+)
 def test_a_stream_that_nothing_else_can_divide_is_for_review(rows: str, tmp_path: Path) -> None:
     """Each rank was said to train on a share, and all trained on the same samples."""
     stream = f"""

@@ -29,7 +29,7 @@ from ds_migrate.plain.recognition.batches.loaders import (
     sources_of,
     training_loaders,
 )  # fmt: skip
-from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, is_stream
+from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, is_whole_stream
 from ds_migrate.plain.recognition.batches.phases import training_phase
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
@@ -119,7 +119,7 @@ def share_data(
     }
     divided_whole, written = set[int](), set[tuple[int, str]]()
     for file, maker in makers:
-        if is_stream(maker, file, plan.facts.flow) and (file, maker) not in divided:
+        if is_whole_stream(maker, file, plan.facts.flow) and (file, maker) not in divided:
             message = "only this IterableDataset can divide what it gives: several ranks train on the same samples"
             advice = "have it give each rank others, by torch.distributed.get_rank() and get_world_size()"
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))

@@ -29,17 +29,23 @@ def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return any(_takes_share(arg.value, file, flow, _DEPTH) for arg in given if arg is not None)
 
 
-def is_stream(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a loader's dataset, of a class of the program, gives its samples one after the other."""
+def is_whole_stream(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a loader's dataset, of a class of the program, streams its samples and counts no ranks."""
     dataset = argument(maker, 0, "dataset")
-    made = of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else ()
-    return bool(made) and all(
-        any(
-            name.startswith("torch.") and name.endswith(".IterableDataset")
-            for name in flow.classes.external_bases(one.key)
-        )
-        for one in made
-    )
+    if dataset is None or _counts_ranks(dataset):
+        return False
+    made = of_kind(flow.values(dataset.value, file), Kind.INSTANCE)
+    return bool(made) and all(_is_whole_stream(value, flow) for value in made)
+
+
+def _is_whole_stream(value: Value, flow: Flow) -> bool:
+    bases = flow.classes.external_bases(value.key)
+    is_stream = any(name.startswith("torch.") and name.endswith(".IterableDataset") for name in bases)
+    return is_stream and not _counts_ranks(flow.node(value))
+
+
+def _counts_ranks(node: cst.CSTNode) -> bool:
+    return any(_is_number(part) for part in walk(node))
 
 
 def divides_data(flow: Flow) -> bool:
