@@ -1373,3 +1373,28 @@ def test_a_condition_on_rank_0_stays_where_its_rank_is_kept_beside_what_differs(
         """
     after = convert(tmp_path, HEADER + textwrap.dedent(text))
     assert "if rank_0_decides(best > 9):" in after and "reset(model) if rank in [-1, 0] else None" in after
+
+
+def test_ranks_do_not_agree_in_a_loop_that_waits(tmp_path: Path) -> None:
+    """Each rank asked as often as it had waited, and the last one waited for the others."""
+    wait = """
+        import os
+        import time
+
+
+        def wait(path):
+            end = time.time() + 30
+            while not os.path.exists(path):
+                if time.time() > end:
+                    raise TimeoutError(path)
+                time.sleep(1)
+
+
+        try:
+            wait("ready")
+        except TimeoutError:
+            print("no server")
+        """
+    loop = LOOP.replace("for x, y in loader:", "for x, y in [(torch.zeros(4, 4), torch.zeros(4, 1))]:")
+    after = convert(tmp_path, HEADER + textwrap.dedent(wait) + loop.partition("\n")[2])
+    assert "        if time.time() > end:" in after and "rank_0_decides" not in after

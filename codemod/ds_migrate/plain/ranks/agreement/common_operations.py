@@ -100,7 +100,7 @@ class CommonOperations:
 
     def are_reached_by(self, branches: Sequence[cst.CSTNode], file: SourceFile) -> bool:
         """Return whether something that all ranks do together is in one of these branches, or left out by one."""
-        if self._nodes and any(self._ends_training(branch, file) for branch in branches):
+        if self._nodes and any(self._ends_training(b, file) and not self._is_waited_for(b, file) for b in branches):
             return True
         return any(self.holds(branch) for branch in branches) or any(
             self.holds(passed) for branch in branches for passed in _jumped_over(branch, file)
@@ -112,6 +112,12 @@ class CommonOperations:
             return True
         raised = (line.exc for line in file.nodes(cst.Raise, below=branch))
         return any(last_name(e.func if isinstance(e, cst.Call) else e) in self._handled for e in raised)
+
+    def _is_waited_for(self, branch: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a branch is in a loop that waits for something, of which each rank makes other rounds."""
+        function = file.function(branch)
+        loops = [outer for outer in file.ancestors(branch) if isinstance(outer, cst.While)]
+        return any(file.function(loop) is function and not self.holds(loop.body) for loop in loops)
 
     def holds(self, node: cst.CSTNode) -> bool:
         """Return whether something that all ranks do together is inside of a node, or is called there."""
