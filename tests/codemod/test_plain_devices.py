@@ -342,3 +342,11 @@ def test_a_program_that_is_written_for_the_cpu_is_for_review(device: str, is_rev
     found = [finding.message for _, finding in report.findings(Severity.REVIEW) if finding.code == "DSM611"]
     assert len(found) == is_reviewed
     assert b"\ndevice = engine.device\n" in (report.files[0].after or b"")
+
+
+def test_ranks_start_behind_the_devices_that_the_block_of_main_leaves_to_them(tmp_path: Path) -> None:
+    """The ranks had seen all devices by then, so that one rank trained on another GPU than before."""
+    block = '    os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    epochs = 2\n    train()\n'
+    train = "\n\ndef train():\n" + textwrap.indent(LOOP, "    ")
+    after = convert(tmp_path, "import os\n" + HEADER + train + '\n\nif __name__ == "__main__":\n' + block)
+    assert '    os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    init_distributed()\n    epochs = 2\n' in after

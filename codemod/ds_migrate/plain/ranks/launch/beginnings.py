@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.module_start import asks_for_main, first_to_work
-from ds_migrate.syntax.nodes import docstring, walk
+from ds_migrate.syntax.nodes import docstring, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 Reference = tuple[SourceFile, cst.BaseExpression]
@@ -152,12 +152,26 @@ def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> c
 
 
 def first_of_block(block: cst.If | cst.Else) -> cst.BaseStatement:
-    """Return the first statement of a block; the ``if`` where that has it behind its colon."""
-    first = block.body.body[0]
+    """Return the first statement of a block, behind variables of the environment that it sets, as for the devices.
+
+    The ``if`` where that has it behind its colon.
+    """
+    statements = block.body.body
+    last = len(statements) - 1
+    first = next(s for i, s in enumerate(statements) if i == last or not _sets_environment(s))
     if isinstance(first, cst.BaseStatement):
         return first
     assert isinstance(block, cst.If)
     return block
+
+
+def _sets_environment(statement: cst.CSTNode) -> bool:
+    """Return whether a statement does no more than ``os.environ["NAME"] = value``."""
+    return _is_preparation(statement) and any(
+        isinstance(target, cst.Subscript) and last_name(target.value) == "environ"
+        for small in getattr(statement, "body", ())
+        for target in targets(small)
+    )
 
 
 def _is_import(statement: cst.CSTNode) -> bool:
