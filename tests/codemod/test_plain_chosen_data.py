@@ -159,3 +159,39 @@ for x, y in DataLoader(data, batch_size=4):
     optimizer.step()
 """
     assert _reviews(tmp_path, text) == ["each rank computes the ranges of quantization from its share of the data"]
+
+
+TIMES = """\
+import time
+
+taken = {{}}
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4, shuffle=True):
+    print(taken)
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    taken[{key}] = {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "count"),
+    [
+        ("time.time()", "time.time()", 0),
+        ("int(time.time())", "x.sum()", 0),
+        ("y", "time.time()", 0),
+        ("y", "x.sum()", 1),
+    ],
+)
+def test_items_that_hold_times_are_not_of_samples(key: str, value: str, count: int, tmp_path: Path) -> None:
+    kept = "each rank keeps its own taken, of the samples of its share of the data"
+    assert _reviews(tmp_path, TIMES.format(key=key, value=value)) == [kept] * count
+
+
+def test_a_library_that_may_not_be_installed_keeps_nothing_of_what_it_is_given(tmp_path: Path) -> None:
+    optional = "try:\n    import wandb\nexcept ImportError:\n    wandb = None\n\n"
+    rows = "kept = list(range(8 if wandb else 4))\n    wandb.Image(model(every))"
+    after = optional + CLEAN + ROUNDS.format(loader="DataLoader(Subset(data, kept), 4)", chosen=rows)
+    assert CHOSEN not in _reviews(tmp_path, after)

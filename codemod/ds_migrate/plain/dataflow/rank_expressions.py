@@ -22,7 +22,7 @@ from ds_migrate.syntax.source import SourceFile
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
-_CLOCKS = (
+CLOCKS = (
     "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.monotonic_ns",
     "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
     "datetime.datetime.utcnow",
@@ -32,7 +32,7 @@ _CLOCKS = (
 def are_timed(files: Iterable[SourceFile], flow: Flow) -> bool:
     """Return whether files read the time, which each rank does at another moment."""
     return any(
-        flow.is_call_of(call, file, _CLOCKS)
+        flow.is_call_of(call, file, CLOCKS)
         for file in files for call in (file.nodes(cst.Call) if b"time" in file.data else ())
     )  # fmt: skip
 
@@ -45,13 +45,17 @@ class RankExpressions(ABC):
         loaders: those of which each rank gets a share.
         modules: those that train on them: their running statistics differ.
         agreed: the conditions, by identity, that rank 0 decides for all.
+        clocks: the functions of libraries that return the time.
     """
 
-    def __init__(self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int]) -> None:
+    def __init__(
+        self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int], clocks: Collection[str]
+    ) -> None:
         self.flow = flow
         self._loaders = loaders
         self._modules = modules
         self._agreed = agreed
+        self._clocks = clocks
         self._engine_modules = {value.key for value in modules}
         self._options = Options(flow)
         self.attributes = ObjectAttributes(flow)
@@ -145,7 +149,7 @@ class RankExpressions(ABC):
         if self.is_share(call, file):
             return True
         callees = self.flow.values(call.func, file)
-        if any(c.kind is Kind.EXTERNAL and c.name in _CLOCKS for c in callees) or callees & self._modules:
+        if any(c.kind is Kind.EXTERNAL and c.name in self._clocks for c in callees) or callees & self._modules:
             return True
         own = self.functions_of(call, file)
         if own:

@@ -144,7 +144,9 @@ class RankStatements:
         function = file.function(call)
         if function is not None and function.name.value == "forward" and not isinstance(file.parent(call), cst.Expr):
             return  # the forward pass of a part
-        if not of_kind(self._flow.values(call.func.value, file), *_OWN_STATE):
+        owners = self._flow.values(call.func.value, file)
+        is_library = bool(owners) and owners == of_kind(owners, Kind.EXTERNAL)  # or None, where it is not installed
+        if not is_library and not of_kind(owners, *_OWN_STATE):
             yield from self._variables(call.func.value, file)
 
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:

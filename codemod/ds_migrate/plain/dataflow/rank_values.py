@@ -6,12 +6,13 @@ The order of statements is ignored, as it is in the flow of values: a variable t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.call_results import CallResults
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_expressions import RankExpressions
+from ds_migrate.plain.dataflow.rank_expressions import CLOCKS, RankExpressions
 from ds_migrate.plain.dataflow.rank_statements import RankStatements
 from ds_migrate.plain.dataflow.values import Values, Variable
 from ds_migrate.syntax.nodes import parameters
@@ -28,15 +29,28 @@ class RankValues(RankExpressions):
         loaders: those of which each rank gets a share.
         modules: those that train on them: their running statistics differ.
         agreed: the conditions, by identity, that rank 0 decides for all.
+        clocks: the functions of libraries that return the time.
     """
 
-    def __init__(self, flow: Flow, loaders: Values, modules: Values, agreed: Collection[int] = ()) -> None:
-        super().__init__(flow, loaders, modules, agreed)
+    def __init__(
+        self,
+        flow: Flow,
+        loaders: Values,
+        modules: Values,
+        agreed: Collection[int] = (),
+        clocks: Collection[str] = CLOCKS,
+    ) -> None:
+        super().__init__(flow, loaders, modules, agreed, clocks)
         if loaders:
             self._known.update(flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow))))
         statements = RankStatements(self)
         self._results = CallResults(self, statements)
         self._settle([give for file in flow.files.values() for give in statements.of(file)])
+
+    @cached_property
+    def of_samples(self) -> RankValues:
+        """The values that differ by rank as the data does, and not by the time alone."""
+        return RankValues(self.flow, self._loaders, self._modules, self._agreed, clocks=())
 
     def are_known(self, *variables: Variable) -> bool:
         """Return whether one of these variables is known to differ, in the calls that are looked at."""

@@ -36,7 +36,7 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
     for backward, name in plan.backwards:
         _backward(backward, name, plan.is_managed, converted)
     for backward in plan.left:
-        message = "backward() stays: the engine averages what gradients hold at the step"
+        message = "backward() stays: an engine averages what gradients hold where it steps"
         converted(Code.PLAIN_BACKWARD, backward.file, backward.node, message)
     for place in plan.removed:
         code_ = Code.PLAIN_CLIPPING if isinstance(place, Clip) else Code.PLAIN_ZERO_GRAD

@@ -35,15 +35,19 @@ class LoneRanks:
         """Return whether no rank can be at a node alone, as far as conditions on rank 0 and datasets show."""
         return not is_guarded(node, file) and self._call_above(node, file) is None and not self._makes_items(node, file)
 
-    def note(self, node: cst.CSTNode, file: SourceFile) -> Note | None:
-        """Return what is for review where several ranks may be at a node, and one alone too."""
+    def note(self, node: cst.CSTNode, file: SourceFile, cause: str) -> Note | None:
+        """Return what is for review where several ranks may be at a node, and one alone too.
+
+        Args:
+            cause: what differs by rank there.
+        """
         found = None if is_guarded(node, file) else self._call_above(node, file)
         if found is None or self._is_of_one(node, file, set()):
             return None
         caller, call = found
         line = caller.reported_position(call)[0]
         message = (
-            "ranks may part here, by their shares of the data, and cannot agree: one may be here alone, as "
+            f"ranks may part here, by {cause}, and cannot agree: one may be here alone, as "
             f"{expression_text(call.func)}() in line {line} of {caller.path.name} is under a condition on the rank"
         )
         advice = "use what is the same on all ranks here, or call it on all of them"

@@ -99,10 +99,16 @@ def _kept_samples(file: SourceFile, values: RankValues) -> Iterator[tuple[cst.As
     """Yield the lines that write what a batch gives to those items of an attribute, or a variable, that it names."""
     for node in file.nodes(cst.Assign):
         for target in targets(node):
-            if isinstance(target, cst.Subscript) and values.differs(node.value, file):
-                name = _own_attribute(target.value) or _read_again(target.value, file)
-                if name is not None and any(values.differs(part.slice, file) for part in target.slice):
-                    yield node, name
+            if not isinstance(target, cst.Subscript) or not _is_of_samples(node.value, file, values):
+                continue
+            name = _own_attribute(target.value) or _read_again(target.value, file)
+            if name is not None and any(_is_of_samples(part.slice, file, values) for part in target.slice):
+                yield node, name
+
+
+def _is_of_samples(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
+    """Return whether an expression differs by rank as the data does, and not by the time alone."""
+    return values.differs(node, file) and values.of_samples.differs(node, file)
 
 
 def _read_again(node: cst.BaseExpression, file: SourceFile) -> str | None:

@@ -101,11 +101,17 @@ def agree(
         function = file.function(node)
         return file not in staying or _concerns(function or file.module, function, leading, plan)
 
+    def is_timed(node: cst.CSTNode, file: SourceFile) -> bool:
+        return values.differs(node, file) and not values.of_samples.differs(node, file)
+
     def can_agree(node: cst.CSTNode, file: SourceFile) -> bool:
-        note = lone.note(node, file)
+        if lone.are_never_at(node, file):
+            return True
+        cause = "the time that each reads" if is_timed(node, file) else "their shares of the data"
+        note = lone.note(node, file, cause)
         if note is not None:
             review(note)
-        return lone.are_never_at(node, file)
+        return False
 
     sizes = BatchTotals(flow, values)
 
@@ -132,7 +138,11 @@ def agree(
                 if (note := empty.agree(node, file, runtime)) is not None:
                     review(note)
                     continue
-                reason = "their shares of the data differ" if shares else "each reads the time at another moment"
+                reason = (
+                    "each reads the time at another moment"
+                    if is_timed(test_of(node), file)
+                    else "their shares of the data differ"
+                )
                 agree_on_condition(node, file, values, flow, runtime, converted, review, reason)
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None

@@ -30,7 +30,9 @@ def unagreed_branches(
             tests = [node.subject, *(case.guard for case in node.cases if case.guard is not None)]
             bodies = [case.body for case in node.cases]
             if any(values.differs(test, file) for test in tests) and common.are_reached_by(bodies, file):
-                message = "each rank takes the case of its share of the data here, and some may leave others waiting"
+                is_of_samples = any(values.of_samples.differs(test, file) for test in tests)
+                cause = "its share of the data" if is_of_samples else "the time that it reads"
+                message = f"each rank takes the case of {cause} here, and some may leave others waiting"
                 yield Note(Code.PLAIN_AGREEMENT, file, node.subject, message, _ADVICE)
         for call in file.nodes(cst.Call):
             if isinstance(call.func, _CHOICES) and _is_chosen(call.func, file, values, common, flow):

@@ -23,7 +23,7 @@ def sample_files(plan: ProgramPlan, files: list[SourceFile], values: RankValues)
     Those of a dataset are written by each rank, and read by those that draw the same sample, as for evaluation.
     """
     calls = OutputCalls(plan)
-    names = SampleNames(plan.facts.flow, plan.facts.callers, values)
+    names = _names(plan, values)
     items = ItemNames(plan.facts.flow, plan.facts.callers)
     for file in files:
         for call in file.nodes(cst.Call):
@@ -34,7 +34,11 @@ def sample_files(plan: ProgramPlan, files: list[SourceFile], values: RankValues)
                 message = "each rank writes the files of samples that it draws: one that draws the same may read a part"
                 advice = "write the file under another name, one for each rank, and rename it: os.replace()"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
-            elif names.are_in(path, file):
+            elif names.are_in(path, file) and _names(plan, values.of_samples).are_in(path, file):
                 message = "these files are named by the samples of a batch: rank 0 alone writes those of its share"
                 advice = "let each rank write those of its share here, or loop over a separate loader of all data"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
+
+
+def _names(plan: ProgramPlan, values: RankValues) -> SampleNames:
+    return SampleNames(plan.facts.flow, plan.facts.callers, values)
