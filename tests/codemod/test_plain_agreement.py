@@ -406,6 +406,11 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
         ("words = {1}\nwords.add('text')\nindex = list(words)", 20),
         ("index = list(set('text')), list(set('other'))", 18),
         ("def order(words):\n    return list(set(words))", 0),
+        ("names = {'a', 'b'}\nleft = table.drop(columns=[c for c in names if c])", 0),
+        ("names = {'a', 'b'}\nleft = table.filter(columns=[c for c in names if c])", 19),
+        ("index = list(set(torch.ones(3).cpu().numpy()))", 0),
+        ("index = list(set(torch.ones(3).detach().numpy().tolist()))", 0),
+        ("index = list(set(words.numpy()))", 18),
         ("import numpy as np\nwords = set('text')\nfound = np.isin(['a'], list(words))", 0),
     ],
 )

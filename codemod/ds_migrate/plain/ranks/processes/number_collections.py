@@ -14,6 +14,7 @@ _KEEPS = frozenset(
     {"list", "tuple", "sorted", "set", "frozenset", "union", "intersection", "difference", "symmetric_difference"}
 )
 _ADDS = frozenset({"add", "update", "append", "extend", "insert"})
+_ARRAYS = frozenset({"numpy", "tolist"})
 _DEPTH = 8
 
 
@@ -46,8 +47,10 @@ def holds_numbers(
         name, parts = called_name(node), operands(node)
         if name == "map":
             return bool(node.args) and dotted(node.args[0].value) in _NUMBERS
-        return name == "range" or (
-            name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth, of) for p in parts)
+        return (
+            name == "range"
+            or _is_tensor_array(node)
+            or (name in _KEEPS and bool(parts) and all(holds_numbers(p, file, flow, depth, of) for p in parts))
         )
     if not isinstance(node, cst.Name) or _is_added_to(node, file):
         return False
@@ -55,6 +58,14 @@ def holds_numbers(
     return node.value in of or (
         bool(made) and all(holds_numbers(value, file, flow, depth, of | {node.value}) for value in made)
     )
+
+
+def _is_tensor_array(call: cst.Call) -> bool:
+    """Return whether a call returns the numbers of a tensor: ``labels.cpu().numpy()``, ``labels.detach().tolist()``."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    if called_name(call) not in _ARRAYS or not isinstance(owner, cst.Call) or not isinstance(owner.func, cst.Attribute):
+        return False
+    return called_name(owner) in ("cpu", "detach") or _is_tensor_array(owner)
 
 
 def _is_counter(node: cst.BaseExpression, over: cst.CompFor) -> bool:

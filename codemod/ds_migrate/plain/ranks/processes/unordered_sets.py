@@ -67,7 +67,15 @@ def _loses_order(node: cst.CSTNode, file: SourceFile) -> bool:
     is_lost = is_sorted or (
         isinstance(around, cst.Call) and (dotted(around.func) in _UNORDERED or called_name(around) in _ASKS)
     )
-    return is_lost or _is_sorted_later(around, file)
+    return is_lost or _is_sorted_later(around, file) or _is_taken_away(node, file)
+
+
+def _is_taken_away(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a list is that of the columns that a table loses: ``table.drop(columns=[...])``."""
+    arg = file.parent(node)
+    call = file.parent(arg) if isinstance(arg, cst.Arg) and arg.keyword is not None else None
+    is_columns = isinstance(arg, cst.Arg) and arg.keyword is not None and arg.keyword.value == "columns"
+    return is_columns and isinstance(call, cst.Call) and called_name(call) == "drop"
 
 
 def _is_set(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 6) -> bool:
