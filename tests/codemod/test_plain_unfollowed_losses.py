@@ -181,3 +181,36 @@ def test_of_several_outputs_the_one_that_is_the_loss_is_followed(
     report = run(tmp_path, train=body(text))
     messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any(message.startswith("cannot follow ") for message in messages) is is_reviewed
+
+
+@pytest.mark.parametrize(
+    ("dims", "is_reviewed"),
+    [
+        ("(-1, -2) if x.dim() == 2 or not of_batch else (-1, -2, -3)", True),
+        ("(-1, -2) if of_batch else (-2, -1)", False),
+    ],
+)
+def test_a_quotient_of_sums_to_which_a_condition_adds_a_dimension_is_for_review(
+    dims: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = f"""
+        def dice(x, y, of_batch=True):
+            dims = {dims}
+            both = 2 * (x * y).sum(dim=dims)
+            sums = x.sum(dim=dims) + y.sum(dim=dims)
+            sums = torch.where(sums == 0, both, sums)
+            return ((both + 1e-6) / (sums + 1e-6)).mean()
+
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            loss = F.mse_loss(model(x), y)
+            loss += 1 - dice(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, train=body(text))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert bool(messages) is is_reviewed, messages

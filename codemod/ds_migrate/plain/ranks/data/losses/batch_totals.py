@@ -40,7 +40,7 @@ _DIM = {"norm": 1, "quantile": 1, "percentile": 1, "cosine_similarity": 1}
 OF_EACH = frozenset(
     {"log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "rsqrt", "pow", "square", "reciprocal", "abs", "relu",
      "clamp", "clamp_min", "clamp_max", "clip", "sigmoid", "logsigmoid", "tanh", "softplus", "max", "min", "maximum",
-     "minimum"}
+     "minimum", "where"}
 )  # fmt: skip
 _KEEPS = frozenset(
     {"item", "detach", "clone", "float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "unsqueeze",
@@ -99,6 +99,8 @@ class BatchTotals:
         if isinstance(node, cst.BinaryOperation):
             is_product = isinstance(node.operator, cst.MatrixMultiply) and transposed(node.left) is not None
             return is_product or are_totals(node.left, node.right)
+        if isinstance(node, cst.Comparison):
+            return are_totals(node.left, *(each.comparator for each in node.comparisons))
         if isinstance(node, cst.Subscript):
             return are_totals(node.value)
         if isinstance(node, cst.UnaryOperation):
@@ -168,7 +170,10 @@ class BatchTotals:
         written = [dims]
         if isinstance(dims, (cst.Name, cst.Attribute)) and dotted(dims) != "None":
             written = self.flow.scopes(file).assigned(dims)
-        return any(dotted(each) == "None" or any(number(p) == 0 for p in elements(each)) for each in written)
+        ways = [side for each in written for side in _sides(each)]
+        if len({len(elements(way)) for way in ways}) > 1:
+            return True  # a condition adds a dimension: that of samples, as in a Dice loss over batches
+        return any(dotted(way) == "None" or any(number(p) == 0 for p in elements(way)) for way in ways)
 
     def _is_of_sample(self, operand: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether something is of one sample, as an index or a loop over those of a batch gives it."""
@@ -189,6 +194,11 @@ class BatchTotals:
     def _is_of_batches(self, over: cst.BaseExpression, file: SourceFile) -> bool:
         parts = [part for part in walk(over) if isinstance(part, (cst.Name, cst.Attribute, cst.Call))]
         return any(loaders_of(part, file, self.flow) for part in parts)
+
+
+def _sides(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return what a condition chooses between; an expression without one as it is."""
+    return [*_sides(node.body), *_sides(node.orelse)] if isinstance(node, cst.IfExp) else [node]
 
 
 def transposed(node: cst.BaseExpression, is_of_each: bool = False) -> cst.BaseExpression | None:
