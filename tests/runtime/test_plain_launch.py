@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -147,6 +148,25 @@ def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.Mon
     monkeypatch.setattr("deepspeed.init_distributed", lambda **given: calls.append(("engine", given["dist_backend"])))
     _distributed.init_distributed(4, 3, share_random_state=False, timeout=timedelta(hours=2))
     assert calls == [("device", 1), ("nccl", {"timeout": timedelta(hours=2)}), ("engine", "nccl")]
+
+
+def test_a_process_of_a_loader_that_runs_the_script_s_top_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for the ranks, which waited for its batches: ``spawn`` and ``forkserver`` import the script again."""
+    groups: list[dict[str, Any]] = []
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("apply_to_process", "applied_to_run"):
+        monkeypatch.setattr(_distributed, name, contextlib.nullcontext)
+    monkeypatch.setattr(_distributed, "_PATCHES", [])
+    monkeypatch.setattr(_distributed, "_LAUNCHED", {"RANK": "1", "WORLD_SIZE": "2"})
+    monkeypatch.setattr("atexit.register", lambda _: None)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda _, **more: groups.append(more))
+    monkeypatch.setattr("deepspeed.init_distributed", lambda **_: None)
+    _distributed.init_distributed(share_random_state=False)
+    assert [(one["rank"], one["world_size"]) for one in groups] == [(0, 1)]
+    assert not _distributed.is_main_rank()
 
 
 @pytest.mark.parametrize(("backend", "ends"), [("gloo", 1), ("nccl", 0)])

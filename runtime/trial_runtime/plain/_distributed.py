@@ -7,10 +7,13 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from multiprocessing import current_process
+from typing import Any
 
 import deepspeed
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from trial_runtime._ranks import free_port, rank_variables
 from trial_runtime.errors import InvalidExperimentException
@@ -35,6 +38,8 @@ def init_distributed(
     Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
     nothing is compiled. Where ranks meet is for the launcher to choose: ``MASTER_ADDR`` and ``MASTER_PORT`` that the
     script has set are set back. Again it does nothing, but for a script that has set another ``WORLD_SIZE`` by then.
+
+    A loader's process that runs the top of the script again (``spawn``, ``forkserver``) is no rank: it starts alone.
 
     Args:
         world_size: number of ranks that the script counts on; None or a negative number where it does not know.
@@ -63,9 +68,11 @@ def init_distributed(
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    is_rank = not _imports_script()
+    backend = "nccl" if is_rank and torch.cuda.is_available() else "gloo"
     if not dist.is_initialized():
-        dist.init_process_group(backend, timeout=timeout)
+        alone: dict[str, Any] = {} if is_rank else {"store": HashStore(), "rank": 0, "world_size": 1}
+        dist.init_process_group(backend, timeout=timeout, **alone)
         atexit.register(_end_gloo)
         if share_random_state:
             _random_state.share_random_state()
@@ -115,8 +122,9 @@ def global_rank(alone: int = 0) -> int:
 
 
 def is_main_rank() -> bool:
-    """Return whether this rank reports and saves: rank 0."""
-    return (dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))) == 0
+    """Return whether this rank reports and saves: rank 0. A process of a loader is of the rank that started it."""
+    is_one_of_several = dist.is_initialized() and dist.get_world_size() > 1
+    return (dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))) == 0
 
 
 def _check(what: str, wanted: int | None, started: int) -> None:
@@ -136,6 +144,11 @@ def _end_gloo() -> None:
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
+
+
+def _imports_script() -> bool:
+    """Return whether this process imports the script of the one that started it, to run a function of that alone."""
+    return getattr(current_process(), "_inheriting", False)
 
 
 def _is_started() -> bool:
