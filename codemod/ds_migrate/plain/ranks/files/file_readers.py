@@ -78,7 +78,7 @@ class FileReaders:
         return [
             (other, read)
             for other, read, known in self._reads
-            if known & names and read is not write and self._may_follow((other, read), (file, write))
+            if known & names and read is not write and self.may_follow((other, read), (file, write))
         ]
 
     def lists_of(self, write: Write) -> list[Read]:
@@ -89,7 +89,7 @@ class FileReaders:
             (file, found)
             for file, found, listed in self._lists
             if (self._is_filled(listed, write) or (file is home and self._lists_some(found, names, parts)))
-            and self._may_follow((file, found), write[:2])
+            and self.may_follow((file, found), write[:2])
         ]
 
     def _is_list(self, call: cst.Call, file: SourceFile) -> bool:
@@ -146,7 +146,7 @@ class FileReaders:
         asked = path_of(call)
         if asked is None or not self._names.of(asked, file) & self._names_written(write):
             return False
-        return self._may_follow(write[:2], (file, call))
+        return self.may_follow(write[:2], (file, call))
 
     def _names_written(self, write: Write) -> frozenset[str]:
         file, call, path = write
@@ -210,7 +210,7 @@ class FileReaders:
     def _is_of_library(self, call: cst.Call, file: SourceFile) -> bool:
         return any(value.name for value in self._facts.flow.values(call.func, file))
 
-    def _may_follow(self, read: Read, write: Read) -> bool:
+    def may_follow(self, read: Read, write: Read) -> bool:
         """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
         shared = list(self.ways(write, read))
         return not shared or any(

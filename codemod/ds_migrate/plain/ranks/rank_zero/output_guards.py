@@ -11,6 +11,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
+from ds_migrate.plain.ranks.files.path_users import users_of
 from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import (
@@ -84,7 +85,8 @@ class OutputGuards:
         for file, call, path in self.written():
             if runs_in_turn(call, file):
                 continue  # the others come when it is written
-            for read in readers.of(call, path, file) if is_guarded(call, file) else ():
+            reads = [*readers.of(call, path, file), *users_of((file, call, path), readers, self._flow)]
+            for read in reads if is_guarded(call, file) else ():
                 if loads_weights(read[1], read[0], self._flow):
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):

@@ -1,0 +1,39 @@
+"""Calls of code that is in no file of the program, and that get the path of a file which rank 0 alone writes."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
+from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.syntax.nodes import called_name, code
+from ds_migrate.syntax.source import SourceFile
+
+_WRITER = re.compile("save|write|dump|export|log|plot|upload|to_|mkdir|make_?dirs|remove", re.IGNORECASE)
+
+
+def users_of(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
+    """Return the calls that may read what a call has written, as they get the same path behind it."""
+    file, written, path = write
+    text, function = code(path), file.function(written)
+    is_everywhere = function is None or text.startswith("self.") or isinstance(path, cst.SimpleString)
+    return [
+        (file, call)
+        for call in file.nodes(cst.Call, below=file.module if is_everywhere else function)
+        if call is not written and any(code(arg.value) == text for arg in call.args)
+        if _may_read(call, file, flow) and not is_guarded(call, file)
+        if readers.may_follow((file, call), (file, written))
+    ]  # fmt: skip
+
+
+def _may_read(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call is of a library beside Python's own, and its name is none of what writes."""
+    found = flow.values(call.func, file)
+    names = [value.name for value in found if value.kind is Kind.EXTERNAL]
+    is_known = any(name.partition(".")[0] in sys.stdlib_module_names for name in names)
+    return bool(names) and len(names) == len(found) and not is_known and not _WRITER.search(called_name(call))

@@ -1,0 +1,37 @@
+"""Calls of libraries that get the path of a file which rank 0 writes: they may read it, whatever their names are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_loops import HEADER, LOOP, convert
+
+IMPORTS = "import os\nimport chem\nimport pandas\n"
+WRITTEN = 'path = os.path.join("out", "molecules.csv")\npandas.DataFrame({"a": [1]}).to_csv(path)\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        WRITTEN + "builder = chem.GraphBuilder(path)\n",
+        WRITTEN + "found = chem.graphs.parse(source=path)\n",
+        'pandas.DataFrame({"a": [1]}).to_csv("molecules.csv")\nbuilder = chem.GraphBuilder("molecules.csv")\n',
+    ],
+)
+def test_ranks_wait_before_a_library_gets_the_path_that_rank_0_has_written(lines: str, tmp_path: Path) -> None:
+    """Other ranks read a file that was not there yet."""
+    after = convert(tmp_path, IMPORTS + HEADER + lines + LOOP)
+    assert "if is_main_rank():" in after and after.count("wait_for_all_ranks()\n") == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "builder = chem.GraphBuilder('other.csv')\n",
+        "print(os.path.basename(path))\n",
+        "chem.log_artifact(path)\n",
+    ],
+)
+def test_ranks_do_not_wait_before_other_calls(lines: str, tmp_path: Path) -> None:
+    assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + HEADER + WRITTEN + lines + LOOP)
