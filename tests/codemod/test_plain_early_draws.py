@@ -37,6 +37,7 @@ def _start(tmp_path: Path, lines: str) -> str:
     [
         "xs = torch.randn(8, 4)\n",
         "xs = torch.empty(8, 4).uniform_(-1, 1)\n",
+        "xs = nn.init.xavier_uniform_(torch.empty(8, 4))\n",
         "xs = torch.tensor(np.random.rand(8, 4))\n",
         "xs = torch.tensor([random.random()] * 8)\n",
         "torch.manual_seed(0)\nxs, _ = train_test_split(data)\n",
@@ -98,3 +99,35 @@ def test_ranks_start_before_a_function_that_hands_over_the_one_that_trains(tmp_p
     after = convert(tmp_path, "import searches\n" + body(text))
     assert "    def run(self):\n        init_distributed()\n" in after
     assert after.count("init_distributed()") == 1
+
+
+LEARNER = """
+    class Learner:
+        def __init__(self, hidden=4):
+            MADE
+
+        def learn(self):
+            child = Net()
+            optimizer = torch.optim.SGD(child.parameters(), lr=0.1)
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(child(x), y).backward()
+                optimizer.step()
+    """
+
+
+def _starts_in_init(tmp_path: Path, made: str) -> bool:
+    after = convert(tmp_path, body(LEARNER.replace("MADE", made)))
+    assert after.count("init_distributed()") == 1
+    return "hidden=4):\n        init_distributed()\n" in after
+
+
+@pytest.mark.parametrize("made", ["self.controller = nn.Linear(hidden, 2)", "self.controller = Net()"])
+def test_ranks_start_before_an_object_makes_weights_that_no_engine_has(made: str, tmp_path: Path) -> None:
+    """Each rank had a separate controller, and trained by other policies."""
+    assert _starts_in_init(tmp_path, made)
+
+
+@pytest.mark.parametrize("made", ["self.hidden = hidden", "self.criterion = nn.MSELoss()"])
+def test_ranks_start_where_an_object_trains_if_it_has_made_no_weights(made: str, tmp_path: Path) -> None:
+    assert not _starts_in_init(tmp_path, made)

@@ -106,7 +106,8 @@ def _is_of_subclass(call: cst.Call, file: SourceFile) -> bool:
 def _maker(function: cst.FunctionDef, file: SourceFile, facts: LoopFacts, draws: EarlyDraws) -> cst.FunctionDef | None:
     """Return the ``__init__()`` of a method's class, which has run before any call of the method.
 
-    None where it makes no loaders and draws nothing: objects of the class may never train.
+    None where it makes no loaders, draws nothing, and makes no module whose weights would be each rank's own, as no
+    engine has it: objects of the class may never train.
     """
     block = file.parent(function)
     methods = (
@@ -118,7 +119,21 @@ def _maker(function: cst.FunctionDef, file: SourceFile, facts: LoopFacts, draws:
     init = inits[-1] if inits else None  # the others are for @overload
     calls = file.nodes(cst.Call, below=init) if init is not None else ()
     has_loader = any(of_kind(facts.flow.values(call, file), Kind.LOADER) for call in calls)
-    return init if has_loader or (init is not None and draws.are_in(init)) else None
+    has_module = any(_makes_weights(call, file, facts) for call in calls)
+    return init if has_loader or has_module or (init is not None and draws.are_in(init)) else None
+
+
+def _makes_weights(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether an attribute of an object that is no module gets a module which no engine has."""
+    line, owner = file.parent(call), file.class_around(call)
+    if not isinstance(line, cst.Assign) or owner is None or facts.flow.classes.is_module(owner, file):
+        return False
+    trained = {value.key for site in facts.all_sites for value in site.of}
+    return any(
+        (value.kind is Kind.MODULE or (value.name.startswith("torch.nn.") and not value.name.endswith("Loss")))
+        and value.key not in trained
+        for value in of_kind(facts.flow.values(call, file), Kind.MODULE, Kind.OBJECT)
+    )
 
 
 def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> cst.BaseStatement | None:

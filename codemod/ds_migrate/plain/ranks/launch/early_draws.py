@@ -23,6 +23,7 @@ _TORCH = frozenset(
      "multinomial", "poisson", "utils.data.random_split"}
 )  # fmt: skip
 _IN_PLACE = frozenset({"uniform_", "normal_", "random_", "exponential_", "bernoulli_"})
+_FIXED = frozenset({"constant_", "zeros_", "ones_", "eye_", "dirac_", "calculate_gain"})  # of torch.nn.init
 _DRAW_NOTHING = frozenset({"seed", "get_state", "set_state", "getstate", "setstate", "default_rng"})
 _SEEDS = frozenset({"random.seed", "numpy.random.seed", "torch.manual_seed", "torch.random.manual_seed"})
 _SEED_ALL = frozenset({"seed_everything", "set_seed", "set_random_seed", "set_determinism"})
@@ -123,6 +124,8 @@ def drawn_from(call: cst.Call, file: SourceFile, flow: Flow) -> str:
         return "numpy"
     for value in flow.in_order(of_kind(flow.values(call.func, file), Kind.EXTERNAL)):
         library, _, rest = value.name.partition(".")
+        if value.name.startswith("torch.nn.init.") and name not in _FIXED:
+            return "torch"
         is_random = value.name.startswith(("random.", "numpy.random."))
         if rest in _TORCH if library == "torch" else is_random and name.islower() and name not in _DRAW_NOTHING:
             return library
