@@ -1,4 +1,4 @@
-"""Training that a signal ends: it comes to each rank at another moment."""
+"""Training that a signal, a thread or a timer ends: it comes to each rank at another moment."""
 
 from __future__ import annotations
 
@@ -48,6 +48,55 @@ TRAIN = """
 @pytest.mark.parametrize("test", ["stop", "killer.stop", "ended.is_set()"])
 def test_rank_0_decides_whether_a_signal_ends_training(test: str, tmp_path: Path) -> None:
     assert f"if rank_0_decides({test}):" in convert(tmp_path, body(TRAIN).replace("TEST", test))
+
+
+THREADS = """
+    import threading
+
+
+    class Watch(threading.Thread):
+        seen = False
+
+        def run(self):
+            sys.stdin.readline()
+            self.seen = True
+
+
+    def wait():
+        global pressed
+        sys.stdin.readline()
+        pressed = True
+        ended.set()
+
+
+    def train():
+        global step
+        for step, (x, y) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            if TEST:
+                break
+
+
+    pressed, step, ended, expired, watch = False, 0, threading.Event(), threading.Event(), Watch()
+    threading.Thread(target=wait, daemon=True).start()
+    threading.Timer(60, expired.set).start()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    threading.Thread(target=train).start()
+    """
+
+
+@pytest.mark.parametrize("test", ["pressed", "ended.is_set()", "expired.is_set()", "watch.seen"])
+def test_rank_0_decides_whether_a_thread_or_a_timer_ends_training(test: str, tmp_path: Path) -> None:
+    """A rank whose thread was earlier left the loop alone."""
+    assert f"if rank_0_decides({test}):" in convert(tmp_path, "import sys\n" + body(THREADS).replace("TEST", test))
+
+
+def test_what_a_thread_that_trains_sets_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    after = convert(tmp_path, "import sys\n" + body(THREADS).replace("TEST", "step > 5"))
+    assert "rank_0_decides" not in after
 
 
 def test_what_no_handler_sets_stays(tmp_path: Path) -> None:

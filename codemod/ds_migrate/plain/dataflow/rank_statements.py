@@ -10,13 +10,13 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
 from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
+from ds_migrate.plain.dataflow.interruptions import set_by_interruptions
 from ds_migrate.plain.dataflow.rank_expressions import (
     RankExpressions,
     is_data,
     literal_key,
     named_attribute,
 )
-from ds_migrate.plain.dataflow.signal_handlers import set_by_signals
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import dotted, indices_of, targets
 from ds_migrate.syntax.source import SourceFile
@@ -63,7 +63,7 @@ class RankStatements:
             around = file.function(node)
             if node.value is not None and around is not None:
                 yield partial(self._returned, node, around, file)
-        for target in set_by_signals(file, self._flow) if function is None else ():
+        for target in set_by_interruptions(file, self._flow) if function is None else ():
             yield partial(self._variables, target, file)
         for call in file.nodes(cst.Call, below=function):
             yield partial(self._passed, call, list(self._flow.passed(call, file)), file)

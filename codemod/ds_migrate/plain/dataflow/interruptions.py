@@ -1,0 +1,76 @@
+"""Variables that the handlers of signals, threads and timers set: they run at another moment on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.syntax.nodes import argument, targets
+from ds_migrate.syntax.source import SourceFile
+
+_STARTS = {
+    "signal.signal": "handler",
+    "threading.Thread": "target",
+    "threading.Timer": "function",
+}  # the second argument
+_DEPTH = 4  # of calls from a thread to the loop that it runs
+
+
+def set_by_interruptions(file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpression]:
+    """Yield what such functions in a file assign to, and the objects whose methods they call: ``stop.set()``."""
+    functions = flow.once("functions that interrupt", lambda: frozenset(_functions(flow)))
+    for function in file.nodes(cst.FunctionDef) if functions else ():
+        if id(function) not in functions:
+            continue
+        for line in file.nodes(cst.Assign, cst.AugAssign, below=function.body):
+            yield from targets(line)
+        for call in file.nodes(cst.Call, below=function.body):
+            if isinstance(call.func, cst.Attribute) and isinstance(file.parent(call), cst.Expr):
+                yield call.func.value
+    for call in file.nodes(cst.Call):
+        given = _started(call, file, flow)
+        if isinstance(given, cst.Attribute) and not of_kind(flow.values(given, file), Kind.FUNCTION, Kind.METHOD):
+            yield given.value  # threading.Timer(60, stop.set)
+
+
+def _functions(flow: Flow) -> Iterator[int]:
+    """Yield the functions that interrupt, by identity; one in which a thread trains is what others interrupt."""
+    for file in flow.files.values():
+        for call in file.nodes(cst.Call):
+            given = _started(call, file, flow)
+            called = flow.values(given, file) if given is not None else frozenset()
+            for value in of_kind(called, Kind.FUNCTION, Kind.METHOD):
+                if not _trains(value, flow):
+                    yield value.key
+        for owner in file.nodes(cst.ClassDef):
+            is_thread = any(
+                value.name == "threading.Thread" for b in owner.bases for value in flow.values(b.value, file)
+            )
+            run = flow.classes.method(id(owner), "run") if is_thread else None
+            if run is not None and not _trains(run, flow):
+                yield run.key
+
+
+def _started(call: cst.Call, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:
+    """Return the function that a call has run at another moment."""
+    names = (value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL) if value.name in _STARTS)
+    name = next(names, None)
+    given = argument(call, 1, _STARTS[name]) if name is not None else None
+    return given.value if given is not None else None
+
+
+def _trains(function: Value, flow: Flow) -> bool:
+    """Return whether a function has a backward pass, or calls one that does."""
+    todo, seen = [function], {function}
+    for value in todo:  # grows
+        calls: list[cst.Call] = flow.file(value).nodes(cst.Call, below=flow.node(value))
+        if any(isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward" for call in calls):
+            return True
+        for call in calls:
+            new = of_kind(flow.values(call.func, flow.file(value)), Kind.FUNCTION, Kind.METHOD) - seen
+            seen |= new
+            todo += flow.in_order(new)
+    return False
