@@ -37,6 +37,7 @@ model = Net()
 trainer = Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1))
 trainer.fit(loader)
 """
+FIT = "    def fit(self, loader):\n        kept = []\n"
 
 
 def trained(update: str = "self.update(loss)", batches: str = "loader", kept: str = "if x is not None:") -> str:
@@ -64,8 +65,8 @@ def test_a_step_behind_a_condition_on_the_rank_stays(tmp_path: Path) -> None:
 
 
 def test_the_condition_of_a_generator_is_rank_0s(tmp_path: Path) -> None:
-    after = convert(tmp_path, trained(batches="self.batches(loader)", kept="if x.mean() > 0:"))
-    assert "if rank_0_decides(x.mean() > 0):" in after
+    after = convert(tmp_path, trained(batches="self.batches(loader)", kept="if x.mean() > 0.5:"))
+    assert "if rank_0_decides(x.mean() > 0.5):" in after
 
 
 def test_what_a_generator_makes_of_a_share_differs_by_rank(tmp_path: Path) -> None:
@@ -91,6 +92,24 @@ def test_branches_that_no_single_condition_decides_are_for_review(
 ) -> None:
     found = reviews(tmp_path, trained(update, batches))
     assert any(message in text for text in found), found
+
+
+@pytest.mark.parametrize("over", ["y.long().unique()", "x[x[:, 0] > 0].split(2)", "range(len(x[x[:, 0] > 0]))"])
+def test_rounds_that_a_selection_of_a_share_gives_are_for_review(over: str, tmp_path: Path) -> None:
+    found = reviews(tmp_path, trained(f"for _ in {over}:\n    self.update(F.mse_loss(self.model(x), y))"))
+    assert any("gives each rank a number" in text for text in found), found
+
+
+def test_rank_0_decides_when_a_list_of_what_a_share_gives_is_long_enough(tmp_path: Path) -> None:
+    """Ranks whose lists filled more slowly left the others waiting."""
+    update = "self.kept.extend([a for a in x if a.sum() > 5])\nwhile len(self.kept) > 4:\n    self.update(loss)"
+    after = convert(tmp_path, trained(update.replace("self.kept", "kept")).replace("    def fit(self, loader):\n", FIT))
+    assert "while rank_0_decides(len(kept) > 4):" in after
+
+
+def test_rounds_over_the_parts_of_a_batch_are_the_same_on_all_ranks(tmp_path: Path) -> None:
+    found = reviews(tmp_path, trained("for part in x.split(2):\n    self.update(F.mse_loss(self.model(part), y))"))
+    assert not any("gives each rank a number" in text for text in found), found
 
 
 def test_branches_that_are_the_same_on_all_ranks_have_no_review(tmp_path: Path) -> None:

@@ -15,18 +15,18 @@ from ds_migrate.syntax.source import SourceFile
 
 _DISTINCT = frozenset({"unique", "unique_consecutive", "set", "frozenset", "Counter", "nms", "batched_nms"})
 _ADDS = frozenset({"append", "add", "extend", "update"})
-_DEPTH = 3  # names of names
+DEPTH = 3  # names of names
 
 
 def sizes_differ(node: cst.BaseExpression, file: SourceFile, values: RankValues, totals: BatchTotals) -> bool:
     """Return whether an expression asks for a size that differs by rank."""
-    return counts_selected(node, file, totals) or _counts_some(node, file, values, _DEPTH)
+    return counts_selected(node, file, totals) or _counts_some(node, file, values, DEPTH)
 
 
 def _counts_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, depth: int) -> bool:
     """Return whether an expression is made of the size of distinct samples, or of those that are collected."""
     for part in walk(node):
-        if any(_holds_some(one, file, values, _DEPTH) for one in counted(part)):
+        if any(holds_some(one, file, values, DEPTH) for one in counted(part)):
             return True
         if isinstance(part, cst.Name) and depth:
             assigned = values.flow.scopes(file).assigned(part)
@@ -35,7 +35,7 @@ def _counts_some(node: cst.BaseExpression, file: SourceFile, values: RankValues,
     return False
 
 
-def _holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, depth: int) -> bool:
+def holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, depth: int) -> bool:
     """Return whether something holds some samples of a share alone."""
     if isinstance(node, cst.Call):
         return called_name(node) in _DISTINCT and values.differs(node, file)
@@ -44,12 +44,12 @@ def _holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, 
     if not isinstance(node, cst.Name) or not depth:
         return False
     scopes = values.flow.scopes(file)
-    if any(_holds_some(value, file, values, depth - 1) for value in scopes.assigned(node)):
+    if any(holds_some(value, file, values, depth - 1) for value in scopes.assigned(node)):
         return True
     return any(
         isinstance(call.func, cst.Attribute)
         and call.func.attr.value in _ADDS
         and dotted(call.func.value) == node.value
-        and values.depends(call, file)
+        and (values.depends(call, file) or any(holds_some(arg.value, file, values, depth - 1) for arg in call.args))
         for call in file.nodes(cst.Call, below=file.function(node) or file.module)
     )

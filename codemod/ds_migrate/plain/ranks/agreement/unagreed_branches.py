@@ -11,6 +11,9 @@ from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
+from ds_migrate.plain.ranks.agreement.share_sizes import DEPTH, holds_some, sizes_differ
+from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
+from ds_migrate.plain.ranks.data.losses.selected_samples import is_selected
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
@@ -25,6 +28,7 @@ def unagreed_branches(
     files: Iterable[SourceFile], values: RankValues, common: CommonOperations, flow: Flow
 ) -> Iterator[Note]:
     """Yield a note where ranks may do other things that all do together, and cannot be made to agree."""
+    totals = BatchTotals(flow, values)
     for file in files:
         for node in file.nodes(cst.Match):
             tests = [node.subject, *(case.guard for case in node.cases if case.guard is not None)]
@@ -42,8 +46,10 @@ def unagreed_branches(
                 message = "each rank ends this by its share of the data, and some may leave others waiting"
                 yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
         for loop in file.nodes(cst.For):
-            taken = next((part for part in walk(loop.iter) if _takes_some(part, file, values)), None)
-            if taken is not None and common.are_reached_by([loop.body], file):
+            if not common.holds(loop.body):
+                continue
+            taken = next((part for part in walk(loop.iter) if _takes_some(part, file, values, totals)), None)
+            if taken is not None:
                 message = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
                 advice = "make it an if in the loop, whose condition all ranks can share by rank_0_decides()"
                 yield Note(Code.PLAIN_AGREEMENT, file, taken, message, advice)
@@ -63,8 +69,12 @@ def _ends_early(call: cst.Call, file: SourceFile, values: RankValues, common: Co
     return isinstance(made, cst.GeneratorExp) and common.holds(made.elt) and values.differs(made.elt, file)
 
 
-def _takes_some(node: cst.CSTNode, file: SourceFile, values: RankValues) -> bool:
-    """Return whether a call takes some items of a share of the data, by what they are."""
-    if not isinstance(node, cst.Call) or last_name(node.func) not in _TAKES_SOME or len(node.args) != 2:
+def _takes_some(node: cst.CSTNode, file: SourceFile, values: RankValues, totals: BatchTotals) -> bool:
+    """Return whether something is as many items of a share of the data as a condition on them gives."""
+    if not isinstance(node, cst.BaseExpression):
         return False
-    return any(values.differs(arg.value, file) or values.is_share(arg.value, file) for arg in node.args)
+    if isinstance(node, cst.Call) and last_name(node.func) in _TAKES_SOME and len(node.args) == 2:
+        return any(values.differs(arg.value, file) or values.is_share(arg.value, file) for arg in node.args)
+    if is_selected(node, file, totals) or holds_some(node, file, values, DEPTH):
+        return True
+    return isinstance(node, cst.Call) and any(sizes_differ(arg.value, file, values, totals) for arg in node.args)
