@@ -491,6 +491,14 @@ def test_an_optimizer_that_is_none_of_torchs_is_for_a_person_to_check(tmp_path: 
     assert found.message.startswith("the optimizer is none of torch's: with several ranks its steps are the same")
 
 
+@pytest.mark.parametrize(
+    "line", ["from transformers import AdamW as Own", "from transformers.optimization import Adafactor as Own"]
+)
+def test_an_optimizer_of_transformers_is_not_for_review(line: str, tmp_path: Path) -> None:
+    report = run(tmp_path, own=f"{line}\n{HEADER}{LOOP.replace('torch.optim.SGD(', 'Own(')}")
+    assert not [finding.message for _, finding in report.findings(Severity.REVIEW)]
+
+
 def test_an_optimizer_that_leaves_its_step_to_torch_is_not_for_review(tmp_path: Path) -> None:
     own = """
 def make(params, kind):

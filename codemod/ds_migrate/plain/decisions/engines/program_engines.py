@@ -16,6 +16,11 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site, optimizers_of
 from ds_migrate.rules.codes import Code
 
+# They step by gradients and parameters alone, without random numbers.
+_BY_GRADIENTS = frozenset(
+    f"transformers.{home}{name}" for home in ("", "optimization.") for name in ("AdamW", "Adafactor")
+)
+
 
 def decide_engines(plan: ProgramPlan) -> ProgramPlan:
     """Plan the engine of each optimizer."""
@@ -74,8 +79,11 @@ def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
 
 
 def _steps_as_torch(optimizer: Value, facts: LoopFacts) -> bool:
-    """Return whether an optimizer is one of torch's, or of a class of the program that leaves ``step()`` to one."""
-    if optimizer.name.startswith("torch.optim."):
+    """Return whether an optimizer steps by gradients and parameters alone.
+
+    It is one of torch's or of transformers', or of a class of the program that leaves ``step()`` to one of torch's.
+    """
+    if optimizer.name.startswith("torch.optim.") or optimizer.name in _BY_GRADIENTS:
         return True
     made = facts.flow.node(optimizer)
     values = facts.flow.values(made.func, facts.flow.file(optimizer)) if isinstance(made, cst.Call) else NOTHING
