@@ -34,7 +34,7 @@ def reviews(folder: Path, made: str, step: str, **files: str) -> list[tuple[str,
         ("from elsewhere import make\nsecond = make(other)\n", "second.step()"),
         ("held = json.loads('{}')\nheld['b'] = torch.optim.SGD(other.parameters(), lr=0.1)\n", "held['b'].step()"),
         (f"globals()['solver'] = {MADE.partition('= ')[2]}", "solver.step()"),
-        (f"class Box: pass\nbox = Box()\nsetattr(box, 'b', {MADE.partition('= ')[2].strip()})\n", "box.b.step()"),
+        (f"class Box: pass\nbox = Box()\nsetattr(box, str('b'), {MADE.partition('= ')[2].strip()})\n", "box.b.step()"),
         ("from elsewhere import make\nsecond = make(other)\n", "second.step(lambda: second_loss)"),
     ],
 )

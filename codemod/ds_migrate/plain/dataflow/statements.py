@@ -7,6 +7,7 @@ from functools import partial
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.attributes_by_name import attributes_set_by
 from ds_migrate.plain.dataflow.calls.arguments import Arguments
 from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
 from ds_migrate.plain.dataflow.containers.iteration import taken_from
@@ -90,6 +91,7 @@ class Statements:
             yield variable, values(expression, owner)
         for variable, expression in fields_set_by(call, file, self._expressions):
             yield variable, values(expression, file)
+        yield from attributes_set_by(call, file, self._expressions)
         yield from self._arguments.unpacked(call, file)
         for key, item in keyword_items(call):
             yield (id(call), f"[{key!r}]"), values(item, file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import Classes
+from ds_migrate.plain.dataflow.lookup.imported_modules import leading_text
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
 
@@ -44,12 +45,12 @@ class LookedUpNames:
 
     def _of_instances(self, owners: Values, written: cst.BaseExpression | None) -> Values:
         """Return the attributes that ``getattr()`` may find by a name, or by the beginning of one, as it is written."""
-        first = written.left if isinstance(written, cst.BinaryOperation) else written
-        if not isinstance(first, cst.SimpleString):
+        text = "" if written is None else leading_text(written)
+        if not text:
             return NOTHING
-        begin, found = f".{first.evaluated_value!s}", set[Value]()
+        begin, found = f".{text}", set[Value]()
         for key in {key for owner in owners for key in self._classes.keepers(owner.key)}:
             for name in self._variables.names(key):
-                if name == begin or (first is not written and name.startswith(begin)):
+                if name == begin or (not isinstance(written, cst.SimpleString) and name.startswith(begin)):
                     found |= self._variables.held((key, name))
         return frozenset(found)

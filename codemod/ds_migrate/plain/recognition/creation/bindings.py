@@ -18,7 +18,7 @@ from ds_migrate.syntax.nodes import dotted, last_name, targets
 from ds_migrate.syntax.source import SourceFile
 
 _STATEMENTS = (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)
-_IN_ORDER = (*_STATEMENTS, cst.Arg, cst.DictElement, cst.Dict, cst.Element, cst.Tuple, cst.List)
+_IN_ORDER = (*_STATEMENTS, cst.Arg, cst.DictElement, cst.Dict, cst.Element, cst.Tuple, cst.List, cst.Attribute)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
     for outer in file.ancestors(maker):
         if isinstance(outer, cst.SimpleStatementLine):
             return is_argument and len(outer.body) == 1
-        is_call = isinstance(outer, cst.Call) and inner is not outer.func
+        is_call = isinstance(outer, cst.Call) and (inner is not outer.func or isinstance(inner, cst.Attribute))
         if not (is_call or isinstance(outer, _IN_ORDER)):
             return False
         inner = outer

@@ -97,6 +97,7 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
     for caller, call in owners.calls:
         known = flow.copies.all_of(known, caller, call)
     is_named = dotted(module) is not None or item_at(module, file, flow) is not None or _is_indexed(module)
+    is_named |= isinstance(module, cst.Call) and dotted(module.func) == "getattr"
     if not known or not is_named:
         unknown = module, file
         raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", unknown, is_module=module is written)
