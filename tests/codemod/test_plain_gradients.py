@@ -907,3 +907,25 @@ def test_backward_of_an_own_tensor_is_none_of_torchs(tmp_path: Path) -> None:
     assert not list(report.findings(Severity.REVIEW))
     assert "    result.backward()\n" in after and "    engine.backward(loss)\n" in after
     assert "allreduce_gradients" not in after
+
+
+@pytest.mark.parametrize(("second", "is_cleared"), [("not first", True), ("first", False), ("other", False)])
+def test_gradients_are_cleared_by_a_condition_and_its_opposite(second: str, is_cleared: bool, tmp_path: Path) -> None:
+    text = f"""
+        def train(loader, model, optimizer, first=False, other=True):
+            for x, y in loader:
+                if first:
+                    optimizer.zero_grad()
+                loss = F.mse_loss(model(x), y)
+                if {second}:
+                    optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+
+        model = Net()
+        train(DataLoader(data, batch_size=4), model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """
+    report = run(tmp_path, train=body(text))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert (not any("no zero_grad() stands" in message for message in messages)) is is_cleared

@@ -180,9 +180,24 @@ class _Walker:
             # Both conditions count micro-batches, or ask for the phase, where one guards the step and one this.
             states = frozenset(s for s in states if not self._is_guarded(s, node, file))
         if node.orelse is None:
-            return taken | states
+            return taken if self._clears_the_rest(node, file) else taken | states
         other = [node.orelse] if isinstance(node.orelse, cst.If) else node.orelse.body.body
         return taken | self._block(other, file, states, exits)
+
+    def _clears_the_rest(self, node: cst.If, file: SourceFile) -> bool:
+        """Return whether gradients are cleared here where they were not before, by one condition and its opposite."""
+        if not self._only_clears(node.body):
+            return False
+        block = file.parent(node)
+        beside = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+        place = next((i for i, statement in enumerate(beside) if statement is node), 0)
+        for other in reversed(beside[:place]):
+            is_clearing = isinstance(other, cst.If) and other.orelse is None and self._only_clears(other.body)
+            if is_clearing and isinstance(other, cst.If) and _are_opposite(other.test, node.test):
+                return True
+            if self._operates(other):
+                return False
+        return False
 
     def _only_clears(self, body: cst.CSTNode) -> bool:
         found = [self._by_call.get(id(n)) for n in walk(body) if id(n) in self._by_call]
@@ -265,3 +280,8 @@ def _without_not(test: cst.BaseExpression) -> str | None:
     """Return the name that a condition is the opposite of."""
     is_opposite = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     return dotted(test.expression) if is_opposite and isinstance(test, cst.UnaryOperation) else None
+
+
+def _are_opposite(one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Return whether one of two conditions holds where the other does not: ``flag`` and ``not flag``."""
+    return any(_without_not(a) is not None and _without_not(a) == dotted(b) for a, b in ((one, other), (other, one)))
