@@ -536,6 +536,31 @@ def test_a_number_that_a_progress_bar_counts_is_the_same_on_all_ranks(tmp_path: 
     assert "rank_0_decides" not in convert(tmp_path, body(text))
 
 
+def test_a_loop_that_draws_from_a_stream_without_an_end_never_runs_out(tmp_path: Path) -> None:
+    text = """
+        from torch.utils.data import IterableDataset
+
+
+        class Pairs(IterableDataset):
+            def __iter__(self):
+                while True:
+                    yield torch.rand(4), torch.rand(1)
+
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = iter(DataLoader(Pairs(), batch_size=4))
+        for _ in range(5):
+            x, y = next(batches)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, train=body(text))
+    messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert not any("ends before the loop" in message for message in messages)
+
+
 def test_a_progress_bar_that_a_with_statement_names_counts_the_batches_of_its_loader(tmp_path: Path) -> None:
     loop = plain_loops.LOOP.replace(
         "for x, y in loader:", "with tqdm(enumerate(loader)) as bar:\n  for _, (x, y) in bar:"

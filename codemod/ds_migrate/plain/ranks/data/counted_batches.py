@@ -148,9 +148,11 @@ def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile, flo
 
 
 def _is_counted(maker: cst.CSTNode, file: SourceFile, shared: Collection[int], flow: Flow) -> bool:
-    """Return whether each rank has a share of a loader, and its sampler comes to an end."""
-    samplers = [argument(maker, None, name) for name in ("sampler", "batch_sampler") if isinstance(maker, cst.Call)]
-    return id(maker) in shared and not any(arg is not None and _is_endless(arg.value, file, flow) for arg in samplers)
+    """Return whether each rank has a share of a loader, and its samples come to an end."""
+    if id(maker) not in shared or not isinstance(maker, cst.Call):
+        return False
+    given = [argument(maker, 0, "dataset"), argument(maker, None, "sampler"), argument(maker, None, "batch_sampler")]
+    return not any(arg is not None and _is_endless(arg.value, file, flow) for arg in given)
 
 
 def _is_endless(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
