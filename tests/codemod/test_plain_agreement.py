@@ -1270,6 +1270,22 @@ def test_what_a_function_with_a_gradient_keeps_for_its_way_back_is_of_no_other_c
     assert "self.shift.mul_(self.scale)" in text and "mean_over_ranks" not in text
 
 
+@pytest.mark.parametrize(
+    ("call", "differs"),
+    [
+        ("Scale.apply(x, 0.5)", False),
+        ("Scale.apply(x, x.mean())", True),
+        ("scale(x, 0.5)", True),  # another name, whose calls are not looked at
+        ("Scale.apply(*[x, 0.5])", True),
+    ],
+)
+def test_a_function_with_a_gradient_keeps_what_its_calls_give(call: str, differs: bool, tmp_path: Path) -> None:
+    setup = f"{FUNCTION}settings = open('settings')\nscale = Scale.apply\n"
+    setup = setup if call.startswith("scale") else setup.replace("scale = Scale.apply\n", "")
+    text = converted(tmp_path, setup, before=f"x = {call}", after="if settings.scale > 2: break")
+    assert ("if rank_0_decides(settings.scale > 2): break" in text) is differs
+
+
 RESULT = """\
 from dataclasses import dataclass
 from typing import NamedTuple

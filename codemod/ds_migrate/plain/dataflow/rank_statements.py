@@ -7,6 +7,7 @@ from functools import partial
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
 from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
@@ -66,7 +67,8 @@ class RankStatements:
         for target in set_by_interruptions(file, self._flow) if function is None else ():
             yield partial(self._variables, target, file)
         for call in file.nodes(cst.Call, below=function):
-            yield partial(self._passed, call, list(self._flow.passed(call, file)), file)
+            passed = [*self._flow.passed(call, file), *applied_inputs(call, file, self._flow)]
+            yield partial(self._passed, call, passed, file)
             if fields := self._flow.set_fields(call, file):
                 yield partial(self._kept_as_fields, fields, file)
             if named_attribute(call, "setattr") is not None:

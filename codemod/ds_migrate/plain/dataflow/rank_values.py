@@ -11,6 +11,7 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.plain.dataflow.call_results import CallResults
+from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs, functions_with_other_calls
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_expressions import CLOCKS, RankExpressions
 from ds_migrate.plain.dataflow.rank_statements import RankStatements
@@ -88,12 +89,12 @@ class RankValues(RankExpressions):
 
 def _unknown_inputs(flow: Flow) -> Iterator[Variable]:
     """Yield the arguments of ``forward()`` where no call is found, as of a part of ``nn.Sequential``: of batches."""
-    given = {
-        variable
-        for file in flow.files.values() for call in file.nodes(cst.Call) for variable, _ in flow.passed(call, file)
-    }  # fmt: skip
+    calls = [(call, file) for file in flow.files.values() for call in file.nodes(cst.Call)]
+    given = {variable for call, file in calls for variable, _ in flow.passed(call, file)}
+    given |= {variable for call, file in calls for variable, _ in applied_inputs(call, file, flow)}
+    others = functions_with_other_calls(flow)
     for file in flow.files.values():
         for function in file.nodes(cst.FunctionDef):
             inputs = [(id(function), p.name.value) for p in parameters(function)[1:]]
-            if function.name.value == "forward" and not given.intersection(inputs):
+            if function.name.value == "forward" and (id(function) in others or not given.intersection(inputs)):
                 yield from inputs
