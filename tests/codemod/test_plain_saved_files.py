@@ -452,6 +452,48 @@ def test_a_folder_that_some_ranks_may_make_alone_is_for_review(made: str, tmp_pa
     assert any("another temporary folder" in finding.message for _, finding in report.findings(Severity.REVIEW))
 
 
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("shutil.unpack_archive('weights.zip', folder)", 0),
+        ("torch.save(model, folder + '/m')", 1),
+        ("write(folder)", 1),
+        ("model.write(folder)", 1),
+    ],
+)
+def test_each_rank_may_unpack_an_archive_in_a_folder_that_it_leaves_early(
+    line: str, count: int, tmp_path: Path
+) -> None:
+    text = f"""
+import shutil
+import tempfile
+
+
+def write(folder):
+    torch.save(1, folder + '/n')
+
+
+def unpacked(model):
+    with tempfile.TemporaryDirectory() as folder:
+        {line}
+        if len(folder) > 9:
+            return None
+        return open(folder + '/weights').read()
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+state = unpacked(model)
+for x, y in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    report = run(tmp_path, train=body(text))
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if "another temporary folder" in f.message]
+    assert len(found) == count
+
+
 def test_a_folder_that_may_be_left_early_stays_each_rank_s(tmp_path: Path) -> None:
     after = convert(tmp_path, body(TEMPORARY.replace("END", "if len(data) > 4:\n                return None")))
     assert "rank_0_text" not in after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 
 import libcst as cst
@@ -23,6 +24,7 @@ from ds_migrate.syntax.nodes import dotted, last_name
 from ds_migrate.syntax.source import SourceFile
 
 _MADE = "tempfile.mkdtemp"
+_OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE, Kind.MODULE)  # what runs code of the program
 
 
 def share_time_stamps(
@@ -77,7 +79,8 @@ def share_temporary_folders(
             if not isinstance(lines[0], cst.BaseStatement) or not isinstance(last, cst.BaseStatement):
                 continue
             if not conditions.reach_all(block, file) or (leaves and not is_last):
-                if not _may_be_rank_0s(file.function(block), flow, callers, set()) and not idle.hold(block, file):
+                is_used = not _may_be_rank_0s(file.function(block), flow, callers, set()) and not idle.hold(block, file)
+                if is_used and _may_rank_0_write(block, file, flow):
                     yield _other_folder(made, file)
                 continue
             file.before(lines[0], f"{name} = {runtime.name(file, 'rank_0_text')}({name})")
@@ -90,6 +93,22 @@ def _makes_folder(text: cst.BaseExpression, file: SourceFile, flow: Flow, idle: 
     """Return whether a text is the path of a temporary folder that a rank makes and uses."""
     is_made = isinstance(text, cst.Call) and flow.is_call_of(text, file, (_MADE,))
     return is_made and not is_guarded(text, file) and not idle.hold(text, file)
+
+
+def _may_rank_0_write(block: cst.With, file: SourceFile, flow: Flow) -> bool:
+    """Return whether rank 0 alone may do something in a block, itself or in a function of the program."""
+    own = flow.once(
+        "names of functions",
+        lambda: {node.name.value for one in flow.files.values() for node in one.nodes(cst.FunctionDef, cst.ClassDef)},
+    )
+    for call in file.nodes(cst.Call, below=block.body):
+        values = flow.values(call.func, file)
+        is_library = bool(values) and values == of_kind(values, Kind.EXTERNAL)
+        is_given = not values and isinstance(call.func, cst.Name) and not hasattr(builtins, call.func.value)
+        is_own = not is_library and (bool(of_kind(values, *_OWN)) or is_given or last_name(call.func) in own)
+        if is_own or is_guarded(call, file) or flow.is_call_of(call, file, ("torch.save",)):
+            return True
+    return False
 
 
 def _other_folder(node: cst.BaseExpression, file: SourceFile) -> Note:
