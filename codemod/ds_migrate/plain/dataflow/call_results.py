@@ -5,13 +5,12 @@ A helper that returns outputs as an array in one call returns the settings of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.rank_expressions import RankExpressions
-from ds_migrate.plain.dataflow.rank_statements import RankStatements
+from ds_migrate.plain.dataflow.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import last_name, parameters
 from ds_migrate.syntax.source import SourceFile
@@ -52,7 +51,7 @@ class CallResults:
         self._values = values
         self._statements = statements
         self._flow = values.flow
-        self._gives: dict[int, list[Callable[[], Iterator[Variable]]]] = {}
+        self._gives: dict[int, list[Give]] = {}
         self._found: dict[tuple[int, frozenset[Variable]], CallContext] = {}
         self.open: list[CallContext] = []
 
@@ -98,12 +97,12 @@ class CallResults:
         bodies = (node for node in file.nodes(*_BODIES, below=function) if file.function(node) is function)
         context = CallContext(frozenset({id(function), *map(id, bodies)}), set(given))
         if id(function) not in self._gives:
-            self._gives[id(function)] = list(self._statements.of(file, function))
+            self._gives[id(function)] = list(RankStatements.of(file, self._flow, function))
         self.open.append(context)
         for _ in range(_ROUNDS):
             before = len(context.known)
             for give in self._gives[id(function)]:
-                context.known.update(variable for variable in give() if variable[0] in context.owners)
+                context.known.update(variable for variable in give(self._statements) if variable[0] in context.owners)
             if len(context.known) == before:
                 break
         self.open.pop()

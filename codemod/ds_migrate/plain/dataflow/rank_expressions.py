@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
 import libcst as cst
 
@@ -15,9 +16,12 @@ from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.lookup.properties import properties_by_name
 from ds_migrate.plain.dataflow.object_attributes import ObjectAttributes
-from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted
 from ds_migrate.syntax.source import SourceFile
+
+Read = Variable | Value  # the value of what is called
+_T = TypeVar("_T")
 
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
@@ -27,6 +31,9 @@ CLOCKS = (
     "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
     "datetime.datetime.utcnow",
 )  # fmt: skip
+# What is read, besides variables, of nodes that may differ by themselves: shares of loaders; the time, and signals.
+SHARE: Variable = (0, "share")
+PROCESS: Variable = (0, "process")
 
 
 def are_timed(files: Iterable[SourceFile], flow: Flow) -> bool:
@@ -39,6 +46,8 @@ def are_timed(files: Iterable[SourceFile], flow: Flow) -> bool:
 
 class RankExpressions(ABC):
     """The expressions of a program that differ by rank, as far as its variables are known to.
+
+    Nothing is known at first, not even that loaders are divided: then no expression differs.
 
     Args:
         flow: of the program.
@@ -57,13 +66,13 @@ class RankExpressions(ABC):
         self._agreed = agreed
         self._clocks = clocks
         self._engine_modules = {value.key for value in modules}
-        self._options = Options(flow)
-        self.attributes = ObjectAttributes(flow)
-        self._body_names = {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
-        self._jumps = {id(file): Jumps(file) for file in flow.files.values()}
+        self._options = flow.once("options", lambda: Options(flow))
+        self.attributes = flow.once("attributes of objects", lambda: ObjectAttributes(flow))
+        self._body_names = flow.once("names of bodies", lambda: _by_file(flow, lambda f: BodyNames(f, flow.scopes(f))))
+        self._jumps = flow.once("jumps", lambda: _by_file(flow, Jumps))
         self._properties = properties_by_name(flow)
         self._known: set[Variable] = set()
-        self._readers: dict[Variable, set[int]] = {}
+        self._readers: dict[Read, set[int]] = {}
         self._reader: int | None = None
         self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
 
@@ -78,7 +87,7 @@ class RankExpressions(ABC):
         """Return whether a variable is known to differ in some call of its function."""
         return variable in self._known
 
-    def read(self, variables: Iterable[Variable]) -> None:
+    def read(self, variables: Iterable[Read]) -> None:
         """Have the node that is looked at be looked at again once one of these variables is known to differ."""
         if self._reader is not None:
             for variable in variables:
@@ -105,7 +114,7 @@ class RankExpressions(ABC):
                 return False
             if is_data(node):
                 return self.differs(node.value, file)
-            if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self._loaders:
+            if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self.are_known(SHARE):
                 return True
             own = self._properties.get(node.attr.value, ())
             computed = ((id(function), "return") for _, function in own)
@@ -126,8 +135,9 @@ class RankExpressions(ABC):
 
     def are_shares(self, values: Values) -> bool:
         """Return whether one of these is a loader of shares, or what a call of a function that makes one returns."""
-        may_be_one = self.flow.copies.may_be_one
-        return any(may_be_one(value, loader) for value in of_kind(values, Kind.LOADER) for loader in self._loaders)
+        may_be_one, found = self.flow.copies.may_be_one, of_kind(values, Kind.LOADER)
+        is_known = bool(found) and self.are_known(SHARE)
+        return is_known and any(may_be_one(value, loader) for value in found for loader in self._loaders)
 
     def is_of_library(self, node: cst.Attribute, file: SourceFile) -> bool:
         """Return whether an attribute is a name of a library, such as ``np.sum``, and not of an object."""
@@ -149,8 +159,10 @@ class RankExpressions(ABC):
         if self.is_share(call, file):
             return True
         callees = self.flow.values(call.func, file)
-        if any(c.kind is Kind.EXTERNAL and c.name in self._clocks for c in callees) or callees & self._modules:
+        is_clock = any(c.kind is Kind.EXTERNAL and c.name in self._clocks for c in callees)
+        if (is_clock and self.are_known(PROCESS)) or callees & self._modules:
             return True
+        self.read(callees)
         own = self.functions_of(call, file)
         if own:
             return any(self.differs_in(call, (key, "return"), file) for key in own)
@@ -187,6 +199,10 @@ class RankExpressions(ABC):
         if statement is not None:
             yield id(statement), name.value
         yield self.flow.scopes(file).variable(name.value, name)
+
+
+def _by_file(flow: Flow, make: Callable[[SourceFile], _T]) -> dict[int, _T]:
+    return {id(file): make(file) for file in flow.files.values()}
 
 
 def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.While | cst.IfExp]:

@@ -11,8 +11,10 @@ from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
 from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.interruptions import set_by_interruptions
 from ds_migrate.plain.dataflow.rank_expressions import (
+    PROCESS,
     RankExpressions,
     is_data,
     literal_key,
@@ -22,6 +24,7 @@ from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import dotted, indices_of, targets
 from ds_migrate.syntax.source import SourceFile
 
+Give = Callable[["RankStatements"], Iterator[Variable]]
 _Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr
 # These have separate state, which is followed elsewhere or equal on each rank.
 _OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
@@ -45,34 +48,33 @@ class RankStatements:
         self._values = values
         self._flow = values.flow
 
-    def of(
-        self, file: SourceFile, function: cst.FunctionDef | None = None
-    ) -> Iterator[Callable[[], Iterator[Variable]]]:
+    @staticmethod
+    def of(file: SourceFile, flow: Flow, function: cst.FunctionDef | None = None) -> Iterator[Give]:
         """Yield for each node of a file, or a function in it, how to find the variables to which it gives what differs.
 
         What handlers of signals set is of the whole file.
         """
         for node in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, below=function):
             if node.value is not None:
-                yield partial(self._assigned, node, file)
+                yield partial(RankStatements._assigned, node=node, file=file)
         for node in file.nodes(cst.For, cst.CompFor, below=function):
-            yield partial(self._of_loop, node.target, node.iter, file)
+            yield partial(RankStatements._of_loop, target=node.target, over=node.iter, file=file)
         for node in file.nodes(cst.WithItem, below=function):
             if node.asname is not None:
-                yield partial(self._entered, node.item, node.asname.name, file)
+                yield partial(RankStatements._entered, item=node.item, target=node.asname.name, file=file)
         for node in file.nodes(cst.Return, cst.Yield, below=function):
             around = file.function(node)
             if node.value is not None and around is not None:
-                yield partial(self._returned, node, around, file)
-        for target in set_by_interruptions(file, self._flow) if function is None else ():
-            yield partial(self._variables, target, file)
+                yield partial(RankStatements._returned, node=node, function=around, file=file)
+        for target in set_by_interruptions(file, flow) if function is None else ():
+            yield partial(RankStatements._interrupted, target=target, file=file)
         for call in file.nodes(cst.Call, below=function):
-            passed = [*self._flow.passed(call, file), *applied_inputs(call, file, self._flow)]
-            yield partial(self._passed, call, passed, file)
-            if fields := self._flow.set_fields(call, file):
-                yield partial(self._kept_as_fields, fields, file)
+            passed = [*flow.passed(call, file), *applied_inputs(call, file, flow)]
+            yield partial(RankStatements._passed, call=call, passed=passed, file=file)
+            if fields := flow.set_fields(call, file):
+                yield partial(RankStatements._kept_as_fields, fields=fields, file=file)
             if named_attribute(call, "setattr") is not None:
-                yield partial(self._set_by_name, call, file)
+                yield partial(RankStatements._set_by_name, call=call, file=file)
 
     def _assigned(self, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         assert node.value is not None
@@ -107,6 +109,11 @@ class RankStatements:
     def _set_by_name(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
         if self._values.differs(call.args[2].value, file) or self._values.depends(call, file):
             yield from self._values.attributes.written_by_name(str(named_attribute(call, "setattr")))
+
+    def _interrupted(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
+        """Yield what the handler of a signal, a thread or a timer sets."""
+        if self._values.are_known(PROCESS):
+            yield from self._variables(target, file)
 
     def _entered(self, item: cst.BaseExpression, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if self._values.differs(item, file):

@@ -5,7 +5,7 @@ The order of statements is ignored, as it is in the flow of values: a variable t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 import libcst as cst
@@ -13,9 +13,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.call_results import CallResults
 from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs, functions_with_other_calls
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_expressions import CLOCKS, RankExpressions
-from ds_migrate.plain.dataflow.rank_statements import RankStatements
-from ds_migrate.plain.dataflow.values import Values, Variable
+from ds_migrate.plain.dataflow.rank_expressions import CLOCKS, PROCESS, SHARE, RankExpressions, Read
+from ds_migrate.plain.dataflow.rank_statements import Give, RankStatements
+from ds_migrate.plain.dataflow.values import NOTHING, Values, Variable
 from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile
 
@@ -42,11 +42,12 @@ class RankValues(RankExpressions):
         clocks: Collection[str] = CLOCKS,
     ) -> None:
         super().__init__(flow, loaders, modules, agreed, clocks)
+        self._known.add(PROCESS)
         if loaders:
-            self._known.update(flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow))))
-        statements = RankStatements(self)
-        self._results = CallResults(self, statements)
-        self._settle([give for file in flow.files.values() for give in statements.of(file)])
+            self._known |= {SHARE, *flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow)))}
+        self._statements = RankStatements(self)
+        self._results = CallResults(self, self._statements)
+        self._settle(flow.once("readers of what differs by rank", lambda: _Readers(flow)))
 
     @cached_property
     def of_samples(self) -> RankValues:
@@ -72,19 +73,47 @@ class RankValues(RankExpressions):
         """Return whether what a function returns, or an item of that, may differ in a call."""
         return self.are_known(result) and self._results.differs(result, call, file)
 
-    def _settle(self, gives: Sequence[Callable[[], Iterator[Variable]]]) -> None:
+    def _settle(self, readers: _Readers) -> None:
         """Find variables until nothing changes, each time with those nodes that have read one which changed since."""
-        outdated = set(range(len(gives)))
-        for _ in range(_ROUNDS):
-            for number, give in enumerate(gives):
+        outdated = {number for variable in self._known for number in readers.of(variable)}
+        outdated |= {number for module in self._modules for number in readers.of(module)}
+        seen = set[int]()
+        for _ in range(_ROUNDS if outdated else 0):
+            for number, give in enumerate(readers.gives):
                 if number in outdated:
                     outdated.remove(number)
+                    seen.add(number)
                     self._reader = number
-                    for variable in give():
+                    for variable in give(self._statements):
                         if variable not in self._known:
                             self._known.add(variable)
-                            outdated |= self._readers.pop(variable, set())
+                            outdated |= self._readers.pop(variable, set()) | (readers.of(variable) - seen)
         self._reader = None
+
+
+class _Readers(RankExpressions):
+    """The nodes of a program that give values to variables, by what each one reads before anything differs.
+
+    Attributes:
+        gives: for each of these nodes, how to find the variables to which it gives what differs.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(flow, NOTHING, NOTHING, (), CLOCKS)
+        self.gives: list[Give] = [give for file in flow.files.values() for give in RankStatements.of(file, flow)]
+        statements = RankStatements(self)
+        for number, give in enumerate(self.gives):
+            self._reader = number
+            found = list(give(statements))
+            assert not found
+
+    def of(self, read: Read) -> set[int]:
+        """Return the numbers of the nodes that read a variable, or call a value."""
+        return self._readers.get(read, set())
+
+    def differs_in(self, call: cst.Call, result: Variable, file: SourceFile) -> bool:  # noqa: ARG002
+        """Return that what a function returns does not differ yet."""
+        return self.are_known(result)
 
 
 def _unknown_inputs(flow: Flow) -> Iterator[Variable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from types import MappingProxyType
 
 import libcst as cst
@@ -58,10 +59,10 @@ def runs_in_tests(
 
     pytest runs one process, unless the file starts others itself.
     """
-    if not is_test_file(file) or _STARTS_OTHERS.search(file.data):
+    if not is_test_file(file):
         return False
     functions = [outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef)]
-    if not functions:
+    if not functions or _starts_others(file.data):
         return False
     outermost = functions[-1]
     calls = callers.of(outermost)
@@ -70,6 +71,11 @@ def runs_in_tests(
         return outermost.name.value.startswith("test_") or any(last_name(one) == "fixture" for one in decorators)
     above = seen | {outermost}
     return all(at.function(call) in above or runs_in_tests(call, at, callers, above) for at, call in calls)
+
+
+@lru_cache(maxsize=256)  # of each test file, about many nodes
+def _starts_others(data: bytes) -> bool:
+    return _STARTS_OTHERS.search(data) is not None
 
 
 def leaves_out(

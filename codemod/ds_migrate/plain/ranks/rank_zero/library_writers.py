@@ -66,11 +66,13 @@ class LibraryWriters:
                     yield Note(Code.PLAIN_RANK_ZERO, file, call, message, advice)
 
     def _opens(self, call: cst.Call, file: SourceFile) -> bool:
-        if any(self._of_rank.is_one(arg.value, file) for arg in call.args[:1]):
-            return False
-        if opens_to_change(call, file) or opens_archive_to_write(call, file, self._flow):
-            return True
-        return self._flow.is_call_of(call, file, _WRITERS) or self._opens_database(call, file)
+        may_write = (
+            opens_to_change(call, file)
+            or opens_archive_to_write(call, file, self._flow)
+            or self._flow.is_call_of(call, file, _WRITERS)
+            or self._opens_database(call, file)
+        )
+        return may_write and not any(self._of_rank.is_one(arg.value, file) for arg in call.args[:1])
 
     def _opens_database(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call opens a database on the disk, to which its file writes."""
