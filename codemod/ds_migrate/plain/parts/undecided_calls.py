@@ -42,9 +42,11 @@ def review_undecided(parts: Sequence[Part], flow: Flow, callers: Callers) -> Non
         beside = files_beside(part.files, flow) if not part.stays else []
         for file in beside:
             for node in _calls(file, flow, callers):
+                if id(node) in decided:
+                    continue
                 is_of_other = any(map(asks_for_main, file.ancestors(node)))  # of another script
                 runs = file in part.files or not (is_of_other or _is_unused(node, file, beside))
-                if id(node) not in decided and runs:
+                if runs:
                     decided.add(id(node))
                     is_attack = id(node) in attacks
                     part.notes.append((Severity.REVIEW, _attack(node, file) if is_attack else _note(node, file)))

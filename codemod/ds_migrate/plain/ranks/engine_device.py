@@ -118,13 +118,17 @@ def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
         owner = flow.scopes(site.file).owner(move.device.value, move.device)
         if owner is not (site.function or site.file.module) or not _is_read_behind(move.device.value, site):
             return False
-    values = flow.values(move.device, site.file)
-    return dotted(move.device) is not None and all(
-        _only_moves(node, file)
-        for file in flow.files.values()
-        for node in file.nodes(cst.Name, cst.Attribute)
-        if flow.values(node, file) & values
-    )
+    uses = flow.once("other uses of devices", lambda: _other_uses(flow))
+    return dotted(move.device) is not None and uses.isdisjoint(flow.values(move.device, site.file))
+
+
+def _other_uses(flow: Flow) -> Values:
+    """Return the values of a program that it does not use as devices alone."""
+    nodes = ((node, file) for file in flow.files.values() for node in file.nodes(cst.Name, cst.Attribute))
+    return frozenset(
+        value for node, file in nodes if not _only_moves(node, file)
+        for value in of_kind(flow.values(node, file), Kind.OBJECT)
+    )  # fmt: skip
 
 
 def _is_read_behind(name: str, site: Site) -> bool:

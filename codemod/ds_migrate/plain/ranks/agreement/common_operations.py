@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.branches.program_exits import is_exit
 from ds_migrate.plain.dataflow.calls.generators import generators
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
-from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.agreement.setting_sources import source_writes
 from ds_migrate.plain.ranks.rank_guards import asks_for_rank
@@ -62,13 +62,10 @@ class CommonOperations:
                 if _is_shared_call(call, file, plan):
                     places.append((file, call))
                     loaded.update(_variables(call.args, file, plan.facts.flow))
+        loops = plan.facts.flow.once("loops over loaders", lambda: list(_loops(plan.facts.flow)))
+        places += [(file, loop) for file, loop, loaders in loops if values.are_shares(loaders)]
         settings: list[tuple[SourceFile, cst.BaseExpression]] = []
         for file in plan.facts.flow.files.values():
-            places += [
-                (file, node)
-                for node in file.nodes(cst.For)
-                if values.are_shares(loaders_of(node.iter, file, plan.facts.flow))
-            ]
             for node in file.nodes(cst.Assign, cst.AugAssign):
                 is_loaded = bool(loaded) and not loaded.isdisjoint(_variables(targets(node), file, plan.facts.flow))
                 is_setting = any(map(setting_of, targets(node)))
@@ -122,6 +119,14 @@ class CommonOperations:
     def holds(self, node: cst.CSTNode) -> bool:
         """Return whether something that all ranks do together is inside of a node, or is called there."""
         return any(id(inner) in self._nodes for inner in walk(node))
+
+
+def _loops(flow: Flow) -> Iterator[tuple[SourceFile, cst.For, Values]]:
+    """Yield the loops of a program that run over loaders, with these."""
+    for file in flow.files.values():
+        for loop in file.nodes(cst.For):
+            if loaders := loaders_of(loop.iter, file, flow):
+                yield file, loop, loaders
 
 
 def _handled_errors(flow: Flow) -> Iterator[str]:

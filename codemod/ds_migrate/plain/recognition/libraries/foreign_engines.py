@@ -58,14 +58,21 @@ def foreign_engines(file: SourceFile) -> Iterator[Refusal]:
 
 def foreign_owners(values: Collection[Value], flow: Flow) -> Iterator[Refusal]:
     """Yield the calls that give one of these modules and optimizers to such a library, in any file of the program."""
+    for file, call, library in flow.once("calls of libraries that own parameters", lambda: list(_calls(flow))):
+        given = (call, *(arg.value for arg in call.args[:1]))
+        if any(not flow.values(node, file).isdisjoint(values) for node in given):
+            yield _owned(file, call, library)
+
+
+def _calls(flow: Flow) -> Iterator[tuple[SourceFile, cst.Call, str]]:
+    """Yield the calls of such libraries in a program, with the library."""
     last = {name.rstrip(".").rpartition(".")[2].encode() for name in _PARALLEL}
     for file in flow.files.values():
         for call in file.nodes(cst.Call) if any(name in file.data for name in last) else ():
             names = sorted(value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
             library = next(filter(None, map(_library_of, names)), None)
-            given = (call, *(arg.value for arg in call.args[:1]))
-            if library is not None and any(not flow.values(node, file).isdisjoint(values) for node in given):
-                yield _owned(file, call, library)
+            if library is not None:
+                yield file, call, library
 
 
 def _library_of(name: str) -> str | None:
