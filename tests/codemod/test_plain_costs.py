@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import libcst as cst
 import pytest
-from ds_migrate.plain.dataflow.values import Kind, Value, Values
+from ds_migrate.findings import TrialStatus
+from ds_migrate.plain.dataflow.rank_statements import RankStatements
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments
+from ds_migrate.syntax.source import SourceFile
 from plain_loops import HEADER, LOOP, convert, run
 
 
@@ -55,6 +60,28 @@ def test_an_environment_that_many_ways_lead_to_is_looked_for_once(
     text = "class Both:\n    def __init__(self, *envs):\n        self.envs = envs\n\n\n"
     run(tmp_path, train=f"import gym\n{HEADER}{text}e0 = gym.make('CartPole-v1')\n{wraps}e7.reset()\n{LOOP}")
     assert 0 < len(asked) < 1500
+
+
+def test_a_statement_is_looked_at_once_for_all_loops_where_nothing_it_reads_differs_by_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[object] = []
+    assigned = RankStatements._assigned
+
+    def counted(statements: RankStatements, node: cst.Assign, file: SourceFile) -> Iterator[Variable]:
+        looked_at.append(node)
+        return assigned(statements, node, file)
+
+    monkeypatch.setattr(RankStatements, "_assigned", counted)
+    lines = "".join(f"number{n + 1} = number{n} + 1\n" for n in range(50))
+    shared = f"import torch\n\nnumber0 = 0\n{lines}\n\ndef passes_backward(loss):\n    loss.backward()\n"
+    script = (
+        HEADER + "from shared import passes_backward\n\n" + LOOP.replace("loss.backward()", "passes_backward(loss)")
+    )
+    report = run(tmp_path, shared=shared, one=script, two=script, three=script)
+    assert [trial.status for file in report.files for trial in file.trials] == [TrialStatus.CONVERTED] * 3
+    assert len(set(looked_at)) > 50
+    assert len(looked_at) < 2 * len(set(looked_at))
 
 
 def parts_of(values: frozenset[Value], count: int) -> frozenset[Value]:
