@@ -6,6 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
@@ -33,7 +34,7 @@ def at_statement(
             return None
     names = [
         n for n in walk(node)
-        if isinstance(n, cst.Name) and not _is_attribute_name(n, file) and n.value not in _CALLS
+        if isinstance(n, cst.Name) and not is_label(n, file) and n.value not in _CALLS
     ]  # fmt: skip
     put: dict[int, str] = {}
     for name in names:
@@ -97,13 +98,6 @@ def _followed(
     if len(assigned) == 1 and assigned[0] is not None:
         return at_statement(assigned[0], file, statement, there, flow, callers, depth)
     return None
-
-
-def _is_attribute_name(node: cst.Name, file: SourceFile) -> bool:
-    parent = file.parent(node)
-    return (isinstance(parent, cst.Attribute) and parent.attr is node) or (
-        isinstance(parent, cst.Arg) and parent.keyword is node
-    )
 
 
 def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, there: SourceFile, flow: Flow) -> bool:

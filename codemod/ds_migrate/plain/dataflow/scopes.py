@@ -147,3 +147,11 @@ def names_in(target: cst.CSTNode) -> list[str]:
     if isinstance(target, (cst.Tuple, cst.List)):
         return [name for element in target.elements for name in names_in(element.value)]
     return []
+
+
+def is_label(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a name is that of an attribute or of an argument, and no variable."""
+    around = file.parent(node)
+    return (isinstance(around, cst.Attribute) and around.attr is node) or (
+        isinstance(around, cst.Arg) and around.keyword is node
+    )

@@ -18,3 +18,10 @@ def block_path(node: cst.CSTNode, file: SourceFile) -> tuple[int, ...]:
             found.append(id(outer))
         inner = outer
     return tuple(reversed(found))
+
+
+def always_runs_before(line: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a line is above a node in a block around it."""
+    block = file.parent(file.statement(line))
+    is_around = any(outer is block for outer in file.ancestors(node))
+    return is_around and file.function(line) is file.function(node) and file.position(line) < file.position(node)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.plain.decisions.naming.engine_names import UntracedError
 from ds_migrate.plain.decisions.naming.free_names import last_part
@@ -25,7 +26,7 @@ class VisibleEngines:
     def find(self, function: cst.FunctionDef | None, file: SourceFile, wanted: Values) -> str | None:
         """Return an engine that a function can reach which does not step it itself."""
         nodes = file.nodes(cst.Name, cst.Attribute, below=function if function is not None else file.module)
-        nodes = [node for node in nodes if file.function(node) is function and not _is_label(node, file)]
+        nodes = [node for node in nodes if file.function(node) is function and not is_label(node, file)]
         for node in nodes:
             owner = node.value if isinstance(node, cst.Attribute) else node
             held = of_kind(self._flow.values(node, file), Kind.OPTIMIZER)
@@ -88,11 +89,3 @@ class VisibleEngines:
             for assign in other.nodes(cst.Assign, cst.AnnAssign)
             for target in targets(assign)
         )
-
-
-def _is_label(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a name is that of an attribute or of an argument, and no variable."""
-    around = file.parent(node)
-    return (isinstance(around, cst.Attribute) and around.attr is node) or (
-        isinstance(around, cst.Arg) and around.keyword is node
-    )

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile
 
@@ -26,7 +27,7 @@ class ItemNames:
         """Return whether a path is made of such an index."""
         if not self._is_used or depth == 0:
             return False
-        names = [name for name in file.nodes(cst.Name, below=node) if not _is_part(name, file)]
+        names = [name for name in file.nodes(cst.Name, below=node) if not is_label(name, file)]
         return any(_is_index(name, file) for name in names) or any(
             self.are_in(value, home, depth - 1) for name in names for value, home in self._values(name, file)
         )
@@ -50,11 +51,3 @@ def _is_index(name: cst.Name, file: SourceFile) -> bool:
     if function is None or function.name.value != "__getitem__":
         return False
     return any(parameter.name.value == name.value for parameter in parameters(function)[1:])
-
-
-def _is_part(name: cst.Name, file: SourceFile) -> bool:
-    """Return whether a name is that of an attribute or a keyword, and of no variable."""
-    outer = file.parent(name)
-    return (isinstance(outer, cst.Attribute) and outer.attr is name) or (
-        isinstance(outer, cst.Arg) and outer.keyword is name
-    )

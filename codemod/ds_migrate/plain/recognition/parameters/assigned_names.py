@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.syntax.nodes import dotted, targets
@@ -26,7 +27,7 @@ def held_there(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> 
         if any(dotted(target) == node.value for target in targets(line))
     ]  # fmt: skip
     live = [line for line in lines if not comes_later(line, node, file)]
-    last = max((line for line in live if _always_runs_before(node, line, file)), key=file.position, default=None)
+    last = max((line for line in live if always_runs_before(line, node, file)), key=file.position, default=None)
     if last is not None:
         own = file.function(last)
         live = [n for n in live if file.function(n) is not own or file.position(n) >= file.position(last)]
@@ -43,13 +44,6 @@ def comes_later(line: cst.CSTNode, node: cst.Name | cst.Attribute, file: SourceF
     loops = {id(outer) for outer in file.ancestors(line) if isinstance(outer, (cst.For, cst.While))}
     is_repeated = any(id(outer) in loops for outer in file.ancestors(node))
     return not is_repeated and file.position(line) > file.position(file.statement(node))
-
-
-def _always_runs_before(node: cst.CSTNode, line: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a line is above a node in a block around it."""
-    block = file.parent(file.statement(line))
-    is_around = any(outer is block for outer in file.ancestors(node))
-    return is_around and file.function(line) is file.function(node) and file.position(line) < file.position(node)
 
 
 def _is_bound_otherwise(node: cst.Name, file: SourceFile, flow: Flow) -> bool:

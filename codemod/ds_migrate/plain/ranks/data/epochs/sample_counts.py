@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -66,19 +67,12 @@ def loader_of(
         assign = other.parent(maker)
         target = assign.targets[0].target if isinstance(assign, cst.Assign) and len(assign.targets) == 1 else None
         given = maker.args[0].value if maker.args else None
-        is_made = other is file and _comes_before(maker, data, file)
+        is_made = other is file and always_runs_before(maker, data, file)
         if is_made and isinstance(target, cst.Name) and isinstance(given, cst.Name):
             is_same = flow.variable(given, file) == variable
             if is_same and flow.scopes(file).variable(target.value, data) == flow.variable(target, file):
                 return target.value
     return None
-
-
-def _comes_before(maker: cst.Call, node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether a loader is made on each way to a node, in its function."""
-    block = file.parent(file.statement(maker))
-    is_inside = any(outer is block for outer in file.ancestors(node))
-    return is_inside and file.function(maker) is file.function(node) and file.position(maker) < file.position(node)
 
 
 def _is_of_an_epoch(call: cst.Call, file: SourceFile, flow: Flow) -> bool:

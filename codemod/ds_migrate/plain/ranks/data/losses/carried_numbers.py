@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
-from ds_migrate.plain.dataflow.scopes import names_in
+from ds_migrate.plain.dataflow.scopes import is_label, names_in
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.loss_parts import LossPart
@@ -124,19 +124,11 @@ def _is_for_next(line: _Line, use: cst.CSTNode, file: SourceFile, totals: BatchT
 
 
 def _reads(node: cst.CSTNode, name: str, file: SourceFile, flow: Flow, depth: int) -> bool:
-    parts = [p for p in walk(node) if isinstance(p, (cst.Name, cst.Attribute)) and not _is_label(p, file)]
+    parts = [p for p in walk(node) if isinstance(p, (cst.Name, cst.Attribute)) and not is_label(p, file)]
     if any(dotted(part) == name for part in parts):
         return True
     made = (value for part in parts if isinstance(part, cst.Name) for value in flow.scopes(file).assigned(part))
     return depth > 0 and "." in name and any(_reads(value, name, file, flow, depth - 1) for value in made)
-
-
-def _is_label(node: cst.Name | cst.Attribute, file: SourceFile) -> bool:
-    """Return whether a name is that of an attribute or an argument, and reads no variable."""
-    outer = file.parent(node)
-    return (isinstance(outer, cst.Attribute) and outer.attr is node) or (
-        isinstance(outer, cst.Arg) and outer.keyword is node
-    )
 
 
 def _is_of_samples(line: _Line, file: SourceFile, values: RankValues) -> bool:
