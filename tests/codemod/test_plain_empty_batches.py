@@ -102,3 +102,10 @@ def test_an_end_of_training_after_an_epoch_stays_rank_0s(tmp_path: Path) -> None
 def test_how_many_samples_a_mask_selects_differs_by_rank(lines: str, is_asked: bool, tmp_path: Path) -> None:
     """The size of a selection was taken for that of a batch, and ranks that trained it waited for one that did not."""
     assert ("any_rank(" in convert(tmp_path, with_lines(lines))) is is_asked
+
+
+def test_a_sum_of_selected_samples_is_trained_where_all_ranks_have_enough(tmp_path: Path) -> None:
+    """Rank 0 alone counted its own, and another rank trained an empty list."""
+    lines = "queue += [each for each in x if each.sum() > 0]\nif len(queue) >= 4:\n    queue[0].sum().backward()"
+    text = with_lines(lines).replace(HEADER, HEADER + "queue = []\n")
+    assert "    if all_ranks(len(queue) >= 4):\n" in convert(tmp_path, text)

@@ -100,11 +100,11 @@ def test_rounds_that_a_selection_of_a_share_gives_are_for_review(over: str, tmp_
     assert any("gives each rank a number" in text for text in found), found
 
 
-def test_rank_0_decides_when_a_list_of_what_a_share_gives_is_long_enough(tmp_path: Path) -> None:
-    """Ranks whose lists filled more slowly left the others waiting."""
+def test_a_list_of_what_a_share_gives_is_trained_where_that_of_all_ranks_is_long_enough(tmp_path: Path) -> None:
+    """Ranks whose lists filled more slowly left the others waiting, or trained what they did not have."""
     update = "self.kept.extend([a for a in x if a.sum() > 5])\nwhile len(self.kept) > 4:\n    self.update(loss)"
     after = convert(tmp_path, trained(update.replace("self.kept", "kept")).replace("    def fit(self, loader):\n", FIT))
-    assert "while rank_0_decides(len(kept) > 4):" in after
+    assert "while all_ranks(len(kept) > 4):" in after
 
 
 def test_rounds_over_the_parts_of_a_batch_are_the_same_on_all_ranks(tmp_path: Path) -> None:

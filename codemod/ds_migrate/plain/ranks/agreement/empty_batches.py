@@ -58,9 +58,11 @@ class EmptyBatches:
 
     def _helper(self, node: Condition, file: SourceFile) -> str | None:
         """Return which ranks decide so that none trains what its own condition leaves out; None where rank 0 may."""
-        if not isinstance(node, cst.If) or not self._asks_for_any(node.test, file):
+        if not isinstance(node, (cst.If, cst.While)) or not self._asks_for_any(node.test, file):
             return None
         trains = self._common.holds(node.body)
+        if isinstance(node, cst.While):
+            return ALL if trains and self._is_of_batch(node, file, set()) else None
         other = node.orelse is not None and self._common.holds(node.orelse)
         leaves_out = other or _leaves_out(node, file)
         if trains == leaves_out or not self._is_of_batch(node, file, set()):

@@ -44,7 +44,8 @@ def holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, d
     if not isinstance(node, cst.Name) or not depth:
         return False
     scopes = values.flow.scopes(file)
-    if any(holds_some(value, file, values, depth - 1) for value in scopes.assigned(node)):
+    added = [line.value for line in scopes.nodes(node, cst.AugAssign) if dotted(line.target) == node.value]
+    if any(holds_some(value, file, values, depth - 1) for value in (*scopes.assigned(node), *added)):
         return True
     return any(
         isinstance(call.func, cst.Attribute)
