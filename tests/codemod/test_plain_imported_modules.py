@@ -223,3 +223,13 @@ def test_a_module_that_a_star_import_gives_is_imported_no_second_time(tmp_path: 
     report = run(tmp_path, utils="import os\n", train=f"from utils import *\n{HEADER}{LOOP}{lines}")
     after = {result.path.name: (result.after or b"").decode() for result in report.files}["train.py"]
     assert "is_main_rank() else os.devnull" in after and "import os" not in after
+
+
+def test_a_package_with_a_folder_io_imports_that_of_python(tmp_path: Path) -> None:
+    write = (
+        "def keep(model):\n    buffer = io.BytesIO()\n    torch.save(model.state_dict(), buffer)\n    return buffer\n"
+    )
+    (tmp_path / "nets" / "io").mkdir(parents=True)
+    files = {"nets/__init__": "", "nets/io/__init__": "", "nets/keeping": f"import io\n\nimport torch\n\n\n{write}"}
+    report = run(tmp_path, **files, train=f"from nets.keeping import keep\n{HEADER}{LOOP}keep(model)\n")
+    assert {result.path.name for result in report.files if result.to_write} == {"train.py"}

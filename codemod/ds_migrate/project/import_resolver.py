@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_OF_PYTHON = sys.stdlib_module_names - {"test"}  # which scripts have themselves
 
 
 class ImportResolver:
@@ -26,7 +29,8 @@ class ImportResolver:
 
         ``level`` counts the leading dots. Other imports are looked for beside the file and in the folders above it, up
         to the project's, in each also in ``src``; those that begin with the name of the project's folder also from it.
-        Folders that are packages come last: Python searches the folder of the script, which seldom is one.
+        Folders that are packages come last: Python searches the folder of the script, which seldom is one. A module of
+        Python's library is in none: ``import io`` of a package that has a folder ``io`` means Python's.
         """
         if not level and module.partition(".")[0] == "torch":
             return None  # never a folder of the project with that name
@@ -51,6 +55,8 @@ class ImportResolver:
             return self._file_of(folder, module)
         added = self._added.get(folder, ())
         folders = sorted(self._searched(folder) if module else (), key=self._is_package)
+        if module.partition("/")[0] in _OF_PYTHON:
+            folders = [searched for searched in folders if not self._is_package(searched)]
         places = [place for searched in folders for place in (searched, f"{searched}/src")]
         found = next(filter(None, (self._file_of(place, module) for place in (*places, *added))), None)
         if found is not None:
