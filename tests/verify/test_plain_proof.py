@@ -412,12 +412,13 @@ import torch
 
 net = torch.nn.Linear(2, 1)
 optimizer = torch.optim.LBFGS(net.parameters())
+scaler = torch.amp.GradScaler()
 
 
 def closure():
     optimizer.zero_grad()
     loss = net(torch.ones(1, 2)).sum()
-    loss.backward()
+    scaler.scale(loss).backward()
     return loss
 
 

@@ -139,7 +139,7 @@ def _check(what: str, wanted: int | None, started: int) -> None:
 def _end_gloo() -> None:
     """End the group of this process: gloo's threads abort a process that ends right after an operation.
 
-    Torch 2.13 aborted ranks in 5 of 10 runs of a script of 20 broadcasts on busy cores, and a launcher then kills the
+    Torch 2.13 aborted ranks in 4 of 10 runs of a script of 20 broadcasts on busy cores, and a launcher then kills the
     rank that still saves. NCCL's groups stay: their end may wait for other ranks.
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
