@@ -752,3 +752,67 @@ def test_a_part_that_a_model_is_asked_for_belongs_to_the_model(made: str, tmp_pa
         """
     after = convert(tmp_path, body(text))
     assert "model=encoder," in after and '"stage": 0' in after and "mean_over_ranks" not in after
+
+
+ADAPTERS = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            self.params = []
+            for i in range(len(model)):
+                adapter = model[i] = Adapter(model[i])
+                self.params += [adapter.A, adapter.B]
+            self.optimizer = torch.optim.SGD(self.params, lr=0.1)
+
+        def restart(self):
+            self.optimizer = torch.optim.SGD(list(self.params), lr=0.01)
+
+        def train(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+    class Adapter(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base
+            self.A = nn.Parameter(torch.randn(4, 2))
+            self.B = nn.Parameter(torch.zeros(2, 4))
+
+        def forward(self, x):
+            return self.base(x) + x @ self.A @ self.B
+
+
+    trainer = Trainer(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    trainer.train()
+    trainer.restart()
+    trainer.train()
+    """
+
+
+def test_parameters_that_a_loop_collects_of_one_module_after_another_are_not_those_of_the_last(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(ADAPTERS))
+    assert after.count("model=EngineModule(self.optimizer),") == 2 and "model=adapter" not in after
+    text = ADAPTERS.replace("SGD(self.params,", "SGD([*self.params, *head.parameters()],")
+    text = text.replace("trainer = ", "head = nn.Linear(4, 1)\n    trainer = ")
+    ((code, message),) = blocked(tmp_path, body(text))
+    assert code == "DSM601" and "some are of modules that have no name there" in message
+
+
+def test_a_module_made_beside_its_optimizer_in_each_round_of_a_loop_keeps_its_name(tmp_path: Path) -> None:
+    text = """
+        def make_optimizer(model):
+            return torch.optim.SGD(list(model.parameters()), lr=0.1)
+
+
+        for fold in range(3):
+            model = Net()
+            optimizer = make_optimizer(model)
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """
+    assert "    model=model,\n" in convert(tmp_path, body(text))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
@@ -35,6 +39,24 @@ def held_there(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> 
     lost = {id(line) for line in lines if line not in live}
     is_explained = not _is_bound_otherwise(node, file, flow)
     return frozenset(v for v in values if v in kept or not (is_explained or _is_made_in(lost, v.key, flow)))
+
+
+def is_renewed(node: cst.BaseExpression, file: SourceFile, around: Sequence[cst.CSTNode]) -> bool:
+    """Return whether a loop, none of those around an optimizer, gives a name something else in each round."""
+    name = dotted(node)
+    if name is None:
+        return False
+    loops = [
+        outer for outer in takewhile(lambda outer: not isinstance(outer, cst.FunctionDef), file.ancestors(node))
+        if isinstance(outer, (cst.For, cst.While)) and not any(outer is known for known in around)
+    ]  # fmt: skip
+    names = {
+        dotted(target)
+        for loop in loops
+        for line in file.nodes(cst.Assign, cst.AnnAssign, below=loop)
+        for target in targets(line)
+    } | {bound for loop in loops if isinstance(loop, cst.For) for bound in names_in(loop.target)}
+    return any(name == bound or name.startswith(f"{bound}.") for bound in names)
 
 
 def comes_later(line: cst.CSTNode, node: cst.Name | cst.Attribute, file: SourceFile) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
+from ds_migrate.plain.recognition.parameters.assigned_names import is_renewed
 from ds_migrate.plain.recognition.parameters.held_parts import keeps_parts, makes_whole, part_held
 from ds_migrate.plain.recognition.parameters.parameter_filters import Filters
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
@@ -101,11 +102,21 @@ def add_module(module: cst.BaseExpression, file: SourceFile, flow: Flow, owners:
     if not known or not is_named:
         unknown = module, file
         raise UnknownOwnerError(f"{shown(module)} cannot be followed to a module", unknown, is_module=module is written)
+    if owners.around and is_renewed(module, file, [*owners.around, *_around_calls(owners)]):
+        owners.tensors[expression_text(module)] = known
+        owners.is_partial = owners.has_unnamed = True
+        return
     owners.values[expression_text(module)] = known
     if len(part) != 1 or dotted(written) is None:
         owners.has_wholes = True
     else:
         owners.parts[expression_text(written)] = expression_text(module), next(iter(part))
+
+
+def _around_calls(owners: Owners) -> Iterator[cst.CSTNode]:
+    """Yield what the calls are in that lead to the optimizer, or return it."""
+    for file, call in (*owners.calls, *owners.only_calls):
+        yield from file.ancestors(call)
 
 
 def _asked_for_part(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:

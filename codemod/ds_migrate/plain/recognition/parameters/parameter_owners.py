@@ -275,7 +275,18 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
             if are_standalone(tensors, flow):
                 owners.tensors[expression_text(node)] = owners.tensors.get(expression_text(node), NOTHING) | tensors
             else:
+                known = {*owners.values, *owners.tensors}
                 _collect(source, file, flow, owners, depth)
+                owners.passed |= _named_elsewhere({*owners.values, *owners.tensors} - known, source, node, file)
+
+
+def _named_elsewhere(texts: set[str], source: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> set[str]:
+    """Return the names of modules that another function has, where that fills what a method reads of ``self``."""
+    function = file.function(source)
+    if function is None or any(outer is function for outer in file.ancestors(node)):
+        return set()
+    receivers = [p.name.value for p in function.params.params[:1]] if file.class_around(function) is not None else []
+    return {text for text in texts if text.partition(".")[0] not in receivers}
 
 
 def _of_calls(name: str, given: Sequence[Passed], flow: Flow, owners: Owners, depth: int) -> None:
