@@ -121,6 +121,35 @@ def test_files_that_all_ranks_write_by_a_library_are_for_review(line: str, found
     assert ("if is_main_rank():\n    " + line in after) is (line.startswith(("pd.", "Path")))
 
 
+OWN_SAVE = """\
+class Report:
+    def save(self, path):
+        Path(path).write_text("done")
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ("SentenceTransformer('a')", [WRITTEN]),
+        ("SentenceTransformer.from_pretrained('a')", [WRITTEN]),
+        ("Report()", []),
+        ("elsewhere.Report()", []),
+        ("load('a')", []),
+    ],
+)
+def test_a_method_of_a_library_writes_though_the_program_has_one_of_that_name(
+    made: str, found: list[str], tmp_path: Path
+) -> None:
+    imports = f"{IMPORTS}import elsewhere\nfrom sentence_transformers import SentenceTransformer, load\n"
+    report = run(
+        tmp_path, train=f"{imports}{HEADER}{OWN_SAVE}kept = {made}\n{LOOP}    kept.save(os.path.join('a', 'b'))\n"
+    )
+    assert [f.message for _, f in report.findings(Severity.REVIEW)] == found
+
+
 GUARDED = """\
 import shutil
 import torchvision.transforms as T

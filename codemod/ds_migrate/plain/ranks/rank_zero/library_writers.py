@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import runs_in_turn
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_archive_to_write, opens_to_change
 from ds_migrate.plain.ranks.files.path_texts import PathTexts
@@ -37,6 +37,7 @@ _DATABASES = {
 _WRITES = re.compile(r"(save|export|write|dump|to)_?[a-z0-9_]*")
 # Methods of an open file, and of what saves no file.
 _NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines", "to"})
+_CLASS = re.compile(r"(^|\.)_*[A-Z]")
 _DEPTH = 4
 
 
@@ -52,7 +53,8 @@ class LibraryWriters:
 
     def notes(self, files: Sequence[SourceFile]) -> Iterator[Note]:
         """Yield a note for each call in these files that no condition on the rank is around."""
-        own = {function.name.value for file in self._flow.files.values() for function in file.nodes(cst.FunctionDef)}
+        all_files = self._flow.files.values()
+        own = {node.name.value for file in all_files for node in file.nodes(cst.FunctionDef, cst.ClassDef)}
         for file in files:
             for call in file.nodes(cst.Call):
                 if self._opens(call, file):
@@ -94,7 +96,7 @@ class LibraryWriters:
         name = called_name(call)
         is_function = bool(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL))
         if (
-            name in own
+            (name in own and not self._is_of_library(call, file, own))
             or (name in _NO_FILES and not (is_function and name == "write"))
             or not _WRITES.fullmatch(name)
             or not isinstance(file.parent(call), cst.Expr)
@@ -107,6 +109,19 @@ class LibraryWriters:
             return False
         is_own = of_kind(values, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
         return not is_own and any(self._paths.is_path(arg.value, file) for arg in call.args)
+
+    def _is_of_library(self, call: cst.Call, file: SourceFile, own: set[str]) -> bool:
+        """Return whether a call is of a method of what classes of libraries have made."""
+        made = self._flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else frozenset()
+        return bool(made) and all(self._is_made_by_library(value, own) for value in made)
+
+    def _is_made_by_library(self, value: Value, own: set[str]) -> bool:
+        """Return whether a class of a library makes a value: ``Model("name")``, ``Model.from_pretrained("name")``."""
+        maker = self._flow.node(value) if value.key and not value.of else None
+        makers = self._flow.values(maker.func, self._flow.file(value)) if isinstance(maker, cst.Call) else frozenset()
+        return bool(makers) and all(
+            m.kind is Kind.EXTERNAL and _CLASS.search(m.name) and own.isdisjoint(m.name.split(".")) for m in makers
+        )
 
     def _runs_on_all(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether other ranks than 0 come to a node."""
