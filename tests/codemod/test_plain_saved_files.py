@@ -683,3 +683,12 @@ def test_a_name_of_which_nothing_is_written_out_is_no_file_of_another(tmp_path: 
     lines += "    with open(f'{name}', 'w') as f:\n        f.write('a')\n"
     after = convert(tmp_path, HEADER + LOOP + lines)
     assert "    with open(f'{name}' if is_main_rank() else os.devnull, 'w') as f:\n" in after and "wait" not in after
+
+
+def test_ranks_wait_for_weights_that_a_function_saves_under_another_name_of_the_path(tmp_path: Path) -> None:
+    """Where a file is not there, a function trains and saves it: the look comes before that, the load behind it."""
+    train = "def produce():\n" + textwrap.indent(f'{LOOP}torch.save(model.state_dict(), "gan.pt")\n', "    ")
+    look = '    path = "./gan.pt"\n    if not os.path.isfile(path):\n        produce()\n    net = Net()\n'
+    load = "    net.load_state_dict(torch.load(path))\n"
+    after = convert(tmp_path, f"import os\n{HEADER}\n{train}\n\ndef main():\n{look}{load}\n\nmain()\n")
+    assert f"    net = Net()\n    wait_for_all_ranks()\n{load}" in after

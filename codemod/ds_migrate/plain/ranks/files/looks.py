@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import argument, called_name, dotted
+from ds_migrate.syntax.nodes import argument, called_name, dotted, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _LOOKS = frozenset({"exists", "isdir", "is_dir", "isfile", "is_file"})
-_MESSAGES = frozenset({"print", "format", "debug", "info", "warning", "warn", "error", "exception"})
+_MESSAGES = frozenset({"print", "format", "debug", "info", "warning", "warn", "error", "exception", "exit"})
 
 
 def is_look(node: cst.CSTNode, file: SourceFile) -> bool:
@@ -50,26 +50,32 @@ def first_look(call: cst.Call, file: SourceFile) -> cst.BaseStatement:
         if file.position(look) >= file.position(first):
             continue
         asked, statement = path_of(look), file.statement(look)
-        is_written_there = id(statement) not in around and _uses(statement, path, file)
+        is_written_there = id(statement) not in around and _may_write(statement, path, file)
         is_on_the_way = id(file.parent(statement)) in around and not is_written_there
         if asked is not None and expression_text(asked) == path and is_on_the_way:
             first = statement
     return first
 
 
-def _uses(statement: cst.BaseStatement, path: str | None, file: SourceFile) -> bool:
-    """Return whether a call in a statement, other than those that look for a file, is given its path: it may write."""
+def _may_write(statement: cst.BaseStatement, path: str | None, file: SourceFile) -> bool:
+    """Return whether a statement that looks for a file may write it: by a call that is given its path, or in a branch.
+
+    In a branch any call may write it, under another name of its path.
+    """
+    test = {id(node) for node in walk(statement.test)} if isinstance(statement, cst.If) else None
     return any(
-        expression_text(arg.value) == path
+        (test is not None and id(call) not in test) or any(expression_text(arg.value) == path for arg in call.args)
         for call in file.nodes(cst.Call, below=statement)
         if not is_look(call, file) and not _only_reports(call, file)
-        for arg in call.args
     )
 
 
 def _only_reports(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether a call makes a message, for the screen, a log or an error."""
-    return called_name(call) in _MESSAGES or any(isinstance(outer, cst.Raise) for outer in file.ancestors(call))
+    """Return whether a call makes a message, for the screen, a log or an error, or ends the program."""
+    return any(
+        isinstance(outer, cst.Raise) or (isinstance(outer, cst.Call) and called_name(outer) in _MESSAGES)
+        for outer in (call, *file.ancestors(call))
+    )
 
 
 def _opened(call: cst.Call, file: SourceFile) -> cst.Call | None:
