@@ -929,3 +929,28 @@ def test_gradients_are_cleared_by_a_condition_and_its_opposite(second: str, is_c
     report = run(tmp_path, train=body(text))
     messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert (not any("no zero_grad() stands" in message for message in messages)) is is_cleared
+
+
+@pytest.mark.parametrize("norm", ["norm(model)", "sum(p.grad.norm() ** 2 for p in model.parameters()) ** 0.5"])
+def test_gradients_that_are_read_behind_their_clipping_are_clipped_there(norm: str, tmp_path: Path) -> None:
+    text = f"""
+        def norm(model):
+            return sum(p.grad.norm() ** 2 for p in model.parameters()) ** 0.5
+
+
+        limit = 0.1
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            before = norm(model)
+            if limit != 0.0:
+                nn.utils.clip_grad_norm_(model.parameters(), limit)
+                after = {norm}
+                print(after / before)
+            optimizer.step()
+        """
+    after = convert(tmp_path, body(text))
+    assert '"gradient_clipping": 0.0,' in after
+    assert "        nn.utils.clip_grad_norm_(model.parameters(), limit)\n        after = " in after

@@ -12,6 +12,7 @@ from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find
 from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradients.given_together import are_given_together
 from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
+from ds_migrate.plain.decisions.gradients.gradient_reads import is_read_between
 from ds_migrate.plain.decisions.passes.backward_passes import places_beside, step_places
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
@@ -90,6 +91,8 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
         return {}
     if any(b.function is clip.function and clip.position < b.position < place.position for b in plan.fed):
         return {}  # it clips what the step before has used
+    if is_read_between(Place(clip.file, clip.node), place, plan):
+        return {}  # the engine clips in step(), behind these
     sites = [s for s in plan.facts.sites if s.optimizers & step.optimizers]
     if len(sites) == 1:
         is_all = clip.modules == sites[0].of and step.optimizers <= sites[0].optimizers

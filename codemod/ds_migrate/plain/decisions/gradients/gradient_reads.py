@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
@@ -31,25 +33,39 @@ def find_reads(plan: ProgramPlan) -> tuple[list[Averaging], list[Place]]:
     """
     found: list[Averaging] = []
     left: list[Place] = []
+    for read, node in _reads(plan):
+        places = in_stepping_functions(read, plan)
+        later = [place for place in places if not is_before_engine(place, plan.facts.all_sites)]
+        if places and not later:
+            continue  # these are no gradients of an engine yet
+        own = [each for place in later for each in before_next_step(place, plan, NOTHING)]
+        own = own or find_behind_backward(read, plan)
+        found += own
+        if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):
+            left.append(read)
+    return found, left
+
+
+def is_read_between(first: Place, second: Place, plan: ProgramPlan) -> bool:
+    """Return whether a function reads gradients between two places in it, as for the norm that clipping has left."""
+    return any(
+        place.file is first.file and place.function is first.function
+        and first.position < place.position < second.position
+        for read, _ in _reads(plan)
+        for place in in_stepping_functions(read, plan)
+    )  # fmt: skip
+
+
+def _reads(plan: ProgramPlan) -> Iterator[tuple[Place, cst.Attribute]]:
+    """Yield where a program reads gradients that may be those of parameters."""
     engines = {value.key for site in plan.facts.sites for value in site.of}
     for file in plan.facts.flow.files.values():
         for node in file.attributes_by_name.get("grad", ()):
-            read = Place(file, node)
             is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
             is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
             is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
-            if is_other or not _is_of_parameter(node.value, file, plan.facts.flow):
-                continue
-            places = in_stepping_functions(read, plan)
-            later = [place for place in places if not is_before_engine(place, plan.facts.all_sites)]
-            if places and not later:
-                continue  # these are no gradients of an engine yet
-            own = [each for place in later for each in before_next_step(place, plan, NOTHING)]
-            own = own or find_behind_backward(read, plan)
-            found += own
-            if not own and _is_surely_of_parameter(read, node.value, plan) and _goes_back(read, plan):
-                left.append(read)
-    return found, left
+            if not is_other and _is_of_parameter(node.value, file, plan.facts.flow):
+                yield Place(file, node), node
 
 
 def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
