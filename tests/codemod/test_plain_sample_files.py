@@ -78,7 +78,9 @@ def test_a_file_that_no_sample_names_is_rank_0s_in_a_dataset_too(tmp_path: Path)
 
 
 WRITERS = "import h5py\nimport sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
-WRITERS += "import wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
+WRITERS += (
+    "import gym\nimport gymnasium\nimport wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
+)
 OPENED = "every rank opens this file to write it, at the same time"
 WRITTEN = "every rank writes this file, at the same time"
 
@@ -88,6 +90,8 @@ WRITTEN = "every rank writes this file, at the same time"
     [
         ("f = zarr.open('a.zarr', mode='w')", [OPENED]),
         ("f = cv2.VideoWriter('a.mp4', 1, 2)", [OPENED]),
+        ("env = gymnasium.wrappers.RecordVideo(None, 'videos')", [OPENED]),
+        ("env = gym.wrappers.RecordVideo(None, f'videos/{rank}')", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.commit()", [OPENED]),
         ("c = sqlite3.connect('a.db')\nc.execute('select 1')", []),
         ("c = sqlite3.connect('a.db')\nwith c:\n    c.execute('INSERT INTO runs VALUES (1)')", [OPENED]),

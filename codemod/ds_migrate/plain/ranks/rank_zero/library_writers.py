@@ -23,6 +23,8 @@ from ds_migrate.syntax.source import SourceFile
 _WRITERS = (
     "cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer", "torch.onnx.export",
     "zarr.save", "SimpleITK.ImageFileWriter", "matplotlib.backends.backend_pdf.PdfPages",
+    "gym.wrappers.Monitor", "gym.wrappers.RecordVideo", "gymnasium.wrappers.RecordVideo",
+    "gymnasium.wrappers.vector.RecordVideo", "stable_baselines3.common.vec_env.VecVideoRecorder",
 )  # fmt: skip
 # Databases, with what the text of a file has that writes to one.
 _SQL = re.compile(
