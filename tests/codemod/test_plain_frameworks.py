@@ -156,6 +156,28 @@ def test_another_owner_of_the_model_is_refused_where_a_helper_file_hands_it_over
     assert what in findings[0][1].message and findings[0][0].path.name == "parallel.py"
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            "from setting import make\nrunner = make()",
+            "the loop is run by Accelerate, which has its own way to DeepSpeed",
+        ),
+        ("import horse\nrunner = horse.Runner()", "tensor: horse.Runner() of a library returns it"),
+        ("def main(runner):\n    fit", "tensor: it is the argument runner of main(), which no call in them gives"),
+    ],
+    ids=["a framework in another file", "a library", "an argument"],
+)
+def test_a_loss_that_is_given_to_backward_of_an_object_is_no_gradient(make: str, message: str, tmp_path: Path) -> None:
+    """``runner.backward(loss)`` became ``engine.backward((runner * loss).sum())``."""
+    setting = "from accelerate import Accelerator\n\n\ndef make():\n    return Accelerator()\n"
+    loop = LOOP.replace("loss.backward()", "runner.backward(loss)").replace("\n", "\n    ")
+    start = make if "main" in make else f"{make}\nfit"
+    report = run(tmp_path, setting=setting, train=f"{HEADER}def fit(runner):\n    {loop}\n\n{start}(runner)\n")
+    found = [finding.message for _, finding in report.findings(Severity.BLOCKED)]
+    assert any(message in one for one in found) and not any(result.to_write for result in report.files)
+
+
 def test_an_owner_of_another_model_in_a_helper_file_refuses_nothing(tmp_path: Path) -> None:
     report = run(tmp_path, script="from parallel import mean\n" + HEADER + LOOP, parallel=FSDP + "\n\nmean = 1\n")
     assert all(finding.severity is not Severity.BLOCKED for _, finding in report.findings())

@@ -26,11 +26,13 @@ class Origin:
     Attributes:
         function: where it is an argument that no call in the program gives, the function that takes it.
         given: the parameter for that argument, where the expression is what it gets.
+        library: the function or class of a library that returns it, by its full name.
     """
 
     reason: str
     function: str = ""
     given: Given | None = None
+    library: str = ""
 
 
 @dataclass
@@ -45,6 +47,11 @@ class Origins:
         """Return where an expression comes from: an argument that nobody gives where there is nothing else."""
         found = list(self._all(node, file, _DEPTH))
         return next((one for one in found if not one.function), found[0]) if found else _lost(node)
+
+    def foreign(self, node: cst.CSTNode, file: SourceFile) -> Origin | None:
+        """Return where an expression comes from, where that may be an object of another library than torch."""
+        found = (origin for origin in self._all(node, file, _DEPTH) if origin.function or origin.library)
+        return next((origin for origin in found if not origin.library.startswith("torch.")), None)
 
     def parameters(self, node: cst.CSTNode, file: SourceFile) -> list[Given]:
         """Return the parameters that an expression is, where no call gives them and it is nothing else."""
@@ -130,7 +137,8 @@ class Origins:
         for callee in self.flow.in_order(of_kind(callees, Kind.FUNCTION, Kind.METHOD)):
             yield from self._returned_by(callee, depth)
         for library in self.flow.in_order(of_kind(callees, Kind.EXTERNAL)):
-            yield Origin(f"{library.name}() of a library returns it") if library.name != "?" else _lost(call)
+            known = Origin(f"{library.name}() of a library returns it", library=library.name)
+            yield known if library.name != "?" else _lost(call)
         if not callees:
             yield from _parts(self._all(call.func, file, depth - 1))
 

@@ -13,7 +13,8 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, is_of_other_framework
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.facts import Backward, Clip, Operations, Refusal, Step, ZeroGrad
-from ds_migrate.plain.recognition.origins.origin import Origins
+from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
+from ds_migrate.plain.recognition.origins.origin import Origin, Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
@@ -201,10 +202,26 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
             f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
             "call backward() with gradient= and retain_graph= at most",
         )  # fmt: skip
+    if gradient is not None and isinstance(loss, (cst.Name, cst.Attribute)):
+        origin = Origins(flow, callers).foreign(loss, file)
+        if origin is not None:
+            return _of_object(call, origin, file)
     retains = argument(call, None, "retain_graph")
     return Backward(
         file, call, call, loss, scaler,
         retains.value if retains is not None else None, gradient.value if gradient is not None else None, graph,
+    )  # fmt: skip
+
+
+def _of_object(call: cst.Call, origin: Origin, file: SourceFile) -> Refusal:
+    """Return why a call is no ``backward()`` of a tensor: ``accelerator.backward(loss)``."""
+    framework = framework_of(origin.library)
+    if framework is not None:
+        return Refusal(Code.PLAIN_FRAMEWORK, file, call, message_of(framework), framework.way_out)
+    return Refusal(
+        Code.PLAIN_BACKWARD, file, call,
+        f"cannot determine whether {expression_text(call)} is of a tensor: {origin.reason}",
+        "call backward() of the loss",
     )  # fmt: skip
 
 
