@@ -131,6 +131,8 @@ class Editor:
         readers = FileReaders(self.plan.facts, program, self._runtime, self._converted)
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.claims.lengths for f in self.guarded}
+        with self._left_to_a_person():
+            notes += guards.wait_for_written(readers)
         alone = [file for file in program if runs_alone(file, self.flow)]
         if alone:
             own = [file for file in (*self.files, *quiet) if file in alone]
@@ -140,7 +142,7 @@ class Editor:
                 notes += [*commands_of_all_ranks(program, self.flow), *errors_of_one_rank(facts)]
                 notes += LibraryWriters(self.plan).notes(program)
                 notes += share_names_not_taken(facts, program, own, self._runtime, self._converted)
-                notes += [*read_again, *guards.wait_for_written(readers)]
+                notes += read_again
                 if facts.options.runtime:
                     notes += decide_where_folders_are(facts, own, self._runtime, self._converted)
                     written = list(guards.written())

@@ -14,6 +14,7 @@ from ds_migrate.plain.ranks.files.opened_files import opens_to_write
 from ds_migrate.plain.ranks.files.path_users import users_of
 from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
     guard_function,
@@ -79,14 +80,18 @@ class OutputGuards:
             self._guard_blocks(file)
 
     def wait_for_written(self, readers: FileReaders) -> list[Note]:
-        """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
+        """Let ranks wait before they read what rank 0 alone writes; return where they cannot.
+
+        A script that starts ranks itself has them wait for what it writes on one rank: not for what has a guard now.
+        """
         notes: list[Note] = []
         listing = set[int]()
         for file, call, path in self.written():
             if runs_in_turn(call, file):
                 continue  # the others come when it is written
+            is_rank_0s = is_guarded(call, file) if runs_alone(file, self._flow) else _has_new_guard(call, file)
             reads = [*readers.of(call, path, file), *users_of((file, call, path), readers, self._flow)]
-            for read in reads if is_guarded(call, file) else ():
+            for read in reads if is_rank_0s else ():
                 if loads_weights(read[1], read[0], self._flow):
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):
@@ -95,7 +100,7 @@ class OutputGuards:
                     message = "a rank may read this file before rank 0 has written it"
                     advice = "let all ranks wait before they read it: wait_for_all_ranks()"
                     notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-            for read in readers.lists_of((file, call, path)) if is_guarded(call, file) else ():
+            for read in readers.lists_of((file, call, path)) if is_rank_0s else ():
                 if readers.can_wait(read):
                     readers.wait(read)
                 elif (function := id(read[0].function(read[1]) or read[0])) not in listing:
@@ -299,3 +304,8 @@ def _has_heading(statement: cst.BaseStatement) -> bool:
 def _lines_above(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     found = getattr(statement, "leading_lines", ())
     return found if isinstance(found, Sequence) else ()
+
+
+def _has_new_guard(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether the conversion has put a guard around a node."""
+    return any(file.edits.is_done(outer, GUARD) for outer in (node, *file.ancestors(node)))
