@@ -697,3 +697,14 @@ def test_loaders_of_one_attribute_are_kept_together_where_an_object_is_of_both_c
         "class Both(Batches, Shown):\n        pass\n\n\n    batches = shown = Both()",
     )
     assert convert(tmp_path, body(joined)).count("shard(") == 2
+
+
+@pytest.mark.parametrize("size", ["len(points)", "4"])
+def test_a_batch_of_all_samples_is_whole_on_each_rank(size: str, tmp_path: Path) -> None:
+    """Targets beside it are of all samples: with a share of it they had another shape, or were broadcast."""
+    read = f"    (x,) = next(iter(DataLoader(points, batch_size={size})))\n    return x\n"
+    loader = f"def read():\n    points = TensorDataset(torch.randn(8, 4))\n{read}\n\nx, y = read(), torch.randn(8, 1)\n"
+    step = "    loss = F.mse_loss(model(x), y)\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+    optimizer = "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    after = convert(tmp_path, f"{HEADER}{loader}{optimizer}for _ in range(3):\n{step}")
+    assert ("shard(DataLoader(" in after) == (size == "4")

@@ -20,7 +20,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_ki
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.passed_objects import passed_on
 from ds_migrate.plain.recognition.batches.phases import other_phases
-from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
+from ds_migrate.plain.recognition.batches.single_draws import is_of_all_data, is_of_one_round
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.branches import parting
 from ds_migrate.syntax.nodes import argument, code, dotted, iterator_argument, parameters, walk
@@ -155,7 +155,7 @@ def sources_of(
         if outer is function:
             break
     for draw in drawn_batches(file, node, facts) if not is_fed else ():
-        if is_of_one_round(draw, facts.flow):
+        if is_of_one_round(draw, facts.flow) or is_of_all_data(draw, facts.flow):
             continue
         is_held = draw.holder is not None and len(_given_loaders(draw.holder, file, facts.flow, depth=4)) == 1
         yield (file, draw.holder) if draw.holder is not None and is_held else (draw.file, draw.iterator)
