@@ -122,7 +122,7 @@ def agree(
         (file, node)
         for file in files for node in file.nodes(*CONDITIONS)
         if id(node) not in decided and counts(node, file)
-        if not parts_rank_0(test_of(node)) and differs(test_of(node), file) and common.is_led_by(node, file)
+        if common.is_led_by(node, file) and not parts_rank_0(test_of(node)) and differs(test_of(node), file)
     ]  # fmt: skip
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
