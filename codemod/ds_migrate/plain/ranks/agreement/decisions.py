@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import JUMPS
+from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.dataflow.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -124,6 +125,10 @@ def agree(
         if id(node) not in decided and counts(node, file)
         if common.is_led_by(node, file) and not parts_rank_0(test_of(node)) and differs(test_of(node), file)
     ]  # fmt: skip
+    for file, node in [one for one in led if is_compiled(one[1], one[0], flow)]:
+        led.remove((file, node))
+        message = "ranks may part here, and cannot agree: TorchScript compiles this function"
+        review(Note(Code.PLAIN_AGREEMENT, file, node, message, "decide before the call: rank_0_decides(condition)"))
     agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
     settings += [(file, line) for file, line, _ in changes]

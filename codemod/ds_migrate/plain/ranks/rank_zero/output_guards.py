@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.rank_conditions import runs_in_turn
+from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
@@ -71,7 +72,7 @@ class OutputGuards:
         self._files = [*files, *helpers]
         for file in self._files:
             for function in file.nodes(cst.FunctionDef):
-                if is_idle(function, file, self._facts):
+                if self._stays(function, file):
                     continue
                 if self._is_to_leave(function, file) and file.edits.once(function, GUARD):
                     guard_function(file, function, self._runtime)
@@ -158,7 +159,7 @@ class OutputGuards:
         for call in file.nodes(cst.Call):
             self._guard_inside(call, file, saves_only)
         for block in file.nodes(cst.Module, cst.IndentedBlock):
-            if is_guarded(block, file) or is_idle(block, file, self._facts):
+            if is_guarded(block, file) or self._stays(block, file):
                 continue
             run: list[cst.BaseStatement] = []
             for statement in (*block.body, None):
@@ -184,7 +185,7 @@ class OutputGuards:
         self, file: SourceFile, line: cst.SimpleStatementLine | cst.SimpleStatementSuite, saves_only: bool
     ) -> None:
         """Guard output that shares its line with other statements, or with the condition or loop around it."""
-        if is_guarded(line, file) or is_idle(line, file, self._facts):
+        if is_guarded(line, file) or self._stays(line, file):
             return
         for small in line.body:
             call = small.value if isinstance(small, cst.Expr) else None
@@ -236,7 +237,7 @@ class OutputGuards:
             file.replace(call.func, self._runtime.name(file, "save_on_main_rank"))
             message = "only rank 0 saves what all ranks have a share of"
             self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
-        elif not isinstance(file.parent(call), cst.Expr) and not is_idle(call, file, self._facts):
+        elif not isinstance(file.parent(call), cst.Expr) and not self._stays(call, file):
             self._inner_writes.guard(call, file, self._verb(call, file))
 
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
@@ -282,6 +283,10 @@ class OutputGuards:
         while len(names) < count:
             names.append(file.names.fresh(word, f"{word}_"))
         return names[:count]
+
+    def _stays(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node gets no guard: it never runs with the loop, or TorchScript compiles it."""
+        return is_idle(node, file, self._facts) or is_compiled(node, file, self._flow)
 
     def _is_print(self, call: cst.Call) -> bool:
         return dotted(call.func) == "print"
