@@ -346,6 +346,7 @@ files = LIST
         "shutil.copy2(os.path.join(source, name), target / part / name)",
         "shutil.move(f'{source}/{name}', os.path.join(target, part))",
         "torch.save(name, target / part / name)",
+        "with open(target / part / name, 'wb') as file:\n                file.write(b'')",
     ],
 )
 @pytest.mark.parametrize(
@@ -354,6 +355,8 @@ files = LIST
         ("ImageFolder(os.path.join('prepared', 'train'))", True),
         ("list(Path('prepared/train').iterdir())", True),
         ("glob.glob('prepared/train/*.png')", True),
+        ("list(Path('prepared', 'train').glob('*.png'))", True),
+        ("list(Path('raw').glob('*.png'))", False),
         ("os.listdir('raw')", False),
     ],
 )

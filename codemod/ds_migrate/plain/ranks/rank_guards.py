@@ -12,6 +12,7 @@ from ds_migrate.syntax.nodes import code, docstring, dotted, last_statement, wal
 from ds_migrate.syntax.source import SourceFile
 
 GUARD = "rank 0"
+NOWHERE = "nowhere"  # marks a call that opens a file on rank 0, and none on the others
 _HOISTED = "all ranks"  # marks the arguments of a guarded call that all ranks compute
 _WORDS = ("rank", "master", "main_process")
 

@@ -208,7 +208,8 @@ class FileReaders:
         return None
 
     def _is_of_library(self, call: cst.Call, file: SourceFile) -> bool:
-        return any(value.name for value in self._facts.flow.values(call.func, file))
+        """Return whether a call is of a function of a library: ``glob.glob()``, and not ``Path("data").glob()``."""
+        return bool(of_kind(self._facts.flow.values(call.func, file), Kind.EXTERNAL))
 
     def may_follow(self, read: Read, write: Read) -> bool:
         """Return whether a call may run behind another one, as far as the calls of the functions around them show."""

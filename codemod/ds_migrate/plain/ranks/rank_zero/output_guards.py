@@ -18,6 +18,7 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
+    NOWHERE,
     guard_function,
     guard_hoisted,
     guard_run,
@@ -101,6 +102,7 @@ class OutputGuards:
                     message = "a rank may read this file before rank 0 has written it"
                     advice = "let all ranks wait before they read it: wait_for_all_ranks()"
                     notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
+            is_rank_0s |= file.edits.is_done(call, NOWHERE)
             for read in readers.lists_of((file, call, path)) if is_rank_0s else ():
                 if readers.can_wait(read):
                     readers.wait(read)

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.files.opened_files import (
 )
 from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.idle_code import is_idle
-from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_guards import NOWHERE, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, targets, walk
@@ -111,6 +111,7 @@ def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
 
 def _open_nowhere(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> None:
     """Open a file on rank 0 alone; the other ranks write nowhere."""
+    file.edits.once(call, NOWHERE)
     if dotted(call.func) in OPENERS:
         _write_nowhere(file, call.args[0], runtime)
         return
