@@ -41,6 +41,14 @@ def test_a_file_that_a_library_writes_by_a_path_used_elsewhere_is_for_review(pat
     assert found == ["every rank writes this file, at the same time"]
 
 
+def test_a_method_that_a_name_holds_is_for_review_although_a_class_has_one_of_that_name(tmp_path: Path) -> None:
+    own = "class Cache:\n    def save(self, path):\n        torch.save(self, path)\n\n\n"
+    lines = 'save = getattr(model, "save", None)\nif callable(save):\n    save(str(Path("out") / "model"))\n'
+    report = run(tmp_path, train=f"from pathlib import Path\n{HEADER}{own}{LOOP}{lines}")
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ["every rank writes this file, at the same time"]
+
+
 @pytest.mark.parametrize("write", ["torch.save(model.state_dict(), f)", "f.write(b'')"])
 def test_rank_0_alone_flushes_a_file_to_the_disk(write: str, tmp_path: Path) -> None:
     """Where the other ranks write nowhere, os.fsync() failed: the null device is no file on a disk."""

@@ -97,8 +97,9 @@ class LibraryWriters:
         """Return whether a statement calls something unknown by a name that writes, and gives it a path."""
         name = called_name(call)
         is_function = bool(of_kind(self._flow.values(call.func, file), Kind.EXTERNAL))
+        is_method = isinstance(call.func, cst.Attribute)  # else what the name holds is known: save = model.save
         if (
-            (name in own and not self._is_of_library(call, file, own))
+            (name in own and is_method and not self._is_of_library(call, file, own))
             or (name in _NO_FILES and not (is_function and name == "write"))
             or not _WRITES.fullmatch(name)
             or not isinstance(file.parent(call), cst.Expr)
