@@ -59,6 +59,27 @@ def test_rank_0_decides_what_stands_before_and_or_or(update: str, agreed: str, t
     assert agreed in convert(tmp_path, trained(update))
 
 
+@pytest.mark.parametrize(
+    ("condition", "differs"),
+    [
+        ("any(t.dtype != torch.float32 for t in (x, y))", False),
+        ("not all([isinstance(t, torch.Tensor) for t in (x, y)])", False),
+        ("any(part > 5 for part in [loss.item()])", True),
+        ("sum(1 for row in x if row.sum() > 0) > 3", True),
+        ("any(t.dtype != torch.float32 for t in (x, y) if t.sum() > 0)", True),
+        ("sum(1 for part in (x, y) for row in part if row.sum() > 0) > 3", True),
+    ],
+)
+def test_a_comprehension_differs_by_rank_where_its_items_or_conditions_do(
+    condition: str, differs: bool, tmp_path: Path
+) -> None:
+    """Types of tensors are the same on all ranks, which waited for rank 0's in each forward pass."""
+    decided = f"rank_0_decides({condition})" in convert(
+        tmp_path, trained(f"if {condition}:\n    break\nself.update(loss)")
+    )
+    assert decided is differs
+
+
 def test_a_step_behind_a_condition_on_the_rank_stays(tmp_path: Path) -> None:
     after = convert(tmp_path, trained("rank = 0\nrank == 0 and loss < 5 and self.update(loss)"))
     assert "rank_0_decides" not in after

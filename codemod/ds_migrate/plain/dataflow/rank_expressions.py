@@ -125,6 +125,8 @@ class RankExpressions(ABC):
         if type(node) is cst.Subscript and (key := literal_key(node)) is not None:
             owner, name = self._read(key[0], file)
             return self.are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self.is_share(node, file)
+        if isinstance(node, (cst.GeneratorExp, cst.ListComp)):  # as many items on each rank, as len() has them
+            return any(self.differs(part, file) for part in (node.elt, *_filters(node.for_in)))
         if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
             return False
         return any(self.differs(child, file) for child in children(node))
@@ -203,6 +205,13 @@ class RankExpressions(ABC):
 
 def _by_file(flow: Flow, make: Callable[[SourceFile], _T]) -> dict[int, _T]:
     return {id(file): make(file) for file in flow.files.values()}
+
+
+def _filters(loop: cst.CompFor) -> Iterator[cst.BaseExpression]:
+    """Yield the conditions that items of a comprehension meet."""
+    yield from (condition.test for condition in loop.ifs)
+    if loop.inner_for_in is not None:
+        yield from _filters(loop.inner_for_in)
 
 
 def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.While | cst.IfExp]:
