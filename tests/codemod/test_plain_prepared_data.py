@@ -215,3 +215,11 @@ def test_ranks_do_not_wait_for_a_function_that_makes_an_engine_in_a_class(tmp_pa
 def test_ranks_do_not_wait_for_what_another_loop_has_them_do_together(made: str, tmp_path: Path) -> None:
     after = converted(tmp_path, f"net = nn.Linear(4, 1)\n{EARLY}    {made}\nfetch()\n")
     assert FIRST not in after
+
+
+def test_weights_that_are_trained_where_they_are_not_there_are_no_data_to_make_on_rank_0(tmp_path: Path) -> None:
+    """All ranks train them: rank 0 alone would wait for the others forever."""
+    train = "def produce():\n" + textwrap.indent(f'{LOOP}torch.save(model.state_dict(), "gan.pt")\n', "    ")
+    look = 'if not os.path.isfile("gan.pt"):\n    produce()\n'
+    report = run(tmp_path, train=f"import os\n{HEADER}\n{train}\n\n{look}")
+    assert not list(report.findings(Severity.REVIEW))

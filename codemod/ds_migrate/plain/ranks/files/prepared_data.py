@@ -58,7 +58,7 @@ class PreparedData:
                 if is_guarded(statement, at) or any(id(outer) in noted for outer in at.ancestors(statement)):
                     continue
                 if not self._can_wait(at, statement):
-                    if self._is_reached(statement, at):
+                    if self._is_reached(statement, at) and not self._trains(statement, at):
                         message = "several ranks may fetch or make this data at the same time"
                         advice = "have rank 0 do so alone, before the others come here"
                         noted.add(id(made))
@@ -80,6 +80,12 @@ class PreparedData:
             or self._meets(statement, file)
         )
         return not is_left and self._conditions.reach_all(statement, file)
+
+    def _trains(self, statement: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a statement calls functions that train, on all ranks: what it makes are weights."""
+        callers, steps = self._plan.facts.callers, self._plan.facts.operations.steps
+        called = (v for call in file.nodes(cst.Call, below=statement) for v in self._called(call, file))
+        return any(callers.reaches(value.key, step.function) for value in called for step in steps)
 
     def _is_reached(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether calls of the program lead to a node."""
