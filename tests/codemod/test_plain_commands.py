@@ -41,6 +41,15 @@ def test_a_command_of_another_function_starts_no_ranks_in_main(tmp_path: Path) -
     assert STARTED not in after
 
 
+def test_ranks_start_in_a_function_that_a_package_offers_and_its_script_calls(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .train import main\n")
+    after = convert(package, IN_MAIN + BLOCK)
+    assert STARTED in after
+    assert after.endswith(BLOCK)
+
+
 CLICK = (
     "import click\n\n@click.group()\ndef cli():\n    pass\n\n@cli.command()\n@click.option('--keep')\ndef main(keep):"
 )

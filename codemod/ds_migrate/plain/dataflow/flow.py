@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,7 +112,15 @@ class Flow:
     def is_command(self, function: cst.FunctionDef) -> bool:
         """Return whether a function is installed as a command, by which a program begins."""
         known = [(self.files[path], name) for path, name in self._commands if path in self.files]
-        return any(value.key == id(function) for file, name in known for value in self.held((id(file.module), name)))
+        return self._holds(known, function)
+
+    def is_offered(self, function: cst.FunctionDef) -> bool:
+        """Return whether a package has a function among its names, so that code outside the program may call it."""
+        packages = [file for path, file in self.files.items() if path.name == "__init__.py"]
+        return self._holds([(file, function.name.value) for file in packages], function)
+
+    def _holds(self, names: Iterable[tuple[SourceFile, str]], function: cst.FunctionDef) -> bool:
+        return any(value.key == id(function) for file, name in names for value in self.held((id(file.module), name)))
 
     def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
         """Return what an expression may be."""

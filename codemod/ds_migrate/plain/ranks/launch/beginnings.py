@@ -23,8 +23,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
     """Return the first statements of the modules from which a site is reached, where they begin to work.
 
     Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: the function
-    that they call starts the one rank that they have. A command that the project installs begins in its function, and
-    so does a test that its file runs, too, as a script.
+    that they call starts the one rank that they have. A command that the project installs begins in its function, as do
+    a function that its package offers and a test, where a script calls them too.
 
     Args:
         draws: one of a module before its block of ``__main__`` has ranks start before that.
@@ -42,7 +42,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         if every and all(facts.callers.reaches(id(function), at.function(call)) for at, call in every):
             every = [*every, *_handed_over(function, facts.flow)]  # they call each other: something else begins
         callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
-        is_command = facts.flow.is_command(function)
+        is_command = facts.flow.is_command(function) or _is_offered(function, callers, facts.flow)
         if is_command:
             callers = [one for one in callers if not _begins_with(*one, draws)]
         for caller, at in callers:
@@ -64,6 +64,11 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             behind.append((file, body[0], staying[0]))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], flow: Flow) -> bool:
+    """Return whether a package offers a function that scripts alone call in the program."""
+    return all(caller.function(call) is None for caller, call in callers) and flow.is_offered(function)
 
 
 def _begins_with(file: SourceFile, call: cst.BaseExpression, draws: EarlyDraws) -> bool:
