@@ -338,3 +338,25 @@ def test_optimizers_of_several_lambdas_that_hold_other_parameters_are_refused(tm
     text = body(LAMBDAS).replace("Adam(params", "Adam(model.fc.parameters()")
     ((code, message),) = blocked(tmp_path, text)
     assert code == Code.PLAIN_ENGINE and "which of several optimizers is made decides on them" in message
+
+
+def test_what_typing_casts_is_followed(tmp_path: Path) -> None:
+    after = convert(
+        tmp_path,
+        body("""
+            from typing import cast
+
+
+            def make(model):
+                return cast("dict[str, torch.optim.Optimizer]", {"net": torch.optim.Adam(model.parameters())})
+
+
+            model = Net()
+            optimizer = make(model)["net"]
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+            """),
+    )
+    assert "engine_of(optimizer).step()" in after

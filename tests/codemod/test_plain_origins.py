@@ -49,6 +49,11 @@ CDO = "cannot determine which optimizer self.optimizer.step() moves: "
             id="a library makes it",
         ),
         pytest.param(
+            "\n    import other, typing\n\n    Trainer(Net(), optimizer=typing.cast(object, other.make(1)))\n",
+            CDO + "other.make() of a library returns it",
+            id="a library makes what is cast",
+        ),
+        pytest.param(
             "\n    class Own:\n        pass\n\n\n    Trainer(Net(), Own())\n",
             CDO + "self.optimizer may be of the class Own, which is no optimizer of torch",
             id="a class of the program",

@@ -21,6 +21,7 @@ from ds_migrate.plain.dataflow.lookup.looked_up_names import LookedUpNames
 from ds_migrate.plain.dataflow.lookup.registries import Registries
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.torch_names import (
+    CAST,
     FLUENT,
     NAMED_TUPLE,
     SAME_MODULE,
@@ -252,6 +253,9 @@ class Expressions:
             return owners or frozenset({self.variables.make(Kind.OBJECT, call, file)})
         if name == "importlib.import_module":
             return self._modules.find(given, file, self._scopes[id(file)]) or UNKNOWN
+        if name == CAST:
+            value = argument(given, 1, "val")
+            return self.values(value.value, file) if value is not None else NOTHING
         if (name in WRAPPERS or name in SAME_MODULE) and given.args:
             module = argument(given, 0, "module") or argument(given, 0, "model")
             return self.values(module.value, file) if module is not None else NOTHING

@@ -34,6 +34,7 @@ OPTIMIZER_FACTORIES = frozenset(
     {"create_optimizer", "create_optimizer_v2", "get_optimizer", "build_optimizer", "make_optimizer"}
 )
 COPY = frozenset({"copy.deepcopy"})
+CAST = "typing.cast"  # returns its second argument
 NAMED_TUPLE = "collections.namedtuple"
 NAMESPACES = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 # Dicts whose items are attributes, too.

@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow, Given
+from ds_migrate.plain.dataflow.torch_names import CAST
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.origins.function_uses import class_around, is_named_like, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
@@ -137,6 +138,9 @@ class Origins:
         for callee in self.flow.in_order(of_kind(callees, Kind.FUNCTION, Kind.METHOD)):
             yield from self._returned_by(callee, depth)
         for library in self.flow.in_order(of_kind(callees, Kind.EXTERNAL)):
+            if library.name == CAST and len(call.args) > 1:
+                yield from self._all(call.args[1].value, file, depth - 1)
+                continue
             known = Origin(f"{library.name}() of a library returns it", library=library.name)
             yield known if library.name != "?" else _lost(call)
         if not callees:
