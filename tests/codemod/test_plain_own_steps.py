@@ -125,3 +125,17 @@ def test_ranks_that_decide_by_their_own_loss_are_refused(tmp_path: Path) -> None
     ((code, message),) = blocked(tmp_path, text)
     assert code == Code.PLAIN_CLOSURE and "decides on each rank by the loss of its share" in message
     assert text.startswith(HEADER)
+
+
+def test_an_optimizer_clips_although_another_steps_the_same_module_later(tmp_path: Path) -> None:
+    first = """
+    first = torch.optim.Adam(model.parameters())
+    for x, y in DataLoader(data, batch_size=4):
+        first.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        first.step()
+    optimizer ="""
+    after = convert(tmp_path, body(CLOSURE.replace("\n    optimizer =", first)))
+    assert "first_engine.allreduce_gradients()\n    torch.nn.utils.clip_grad_norm_(" in after
+    assert "step_with(engine, closure)" in after
