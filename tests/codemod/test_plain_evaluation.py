@@ -171,6 +171,24 @@ def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path
     assert found == [("DSM612", "this divides the sum over a rank's share by a number that counts all data")]
 
 
+def test_an_average_by_the_length_of_what_a_data_set_is_made_of_is_for_review(tmp_path: Path) -> None:
+    text = body("""
+        points = torch.linspace(0, 3, 64)[:, None].expand(64, 4)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        total = 0.0
+        for x, y in DataLoader(TensorDataset(points, torch.sin(points[:, :1])), batch_size=16):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(x)
+        print(total / len(points))
+        """)
+    found = [f.message for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert found == ["this divides the sum over a rank's share by a number that counts all data"]
+
+
 LOADERS_OF_PHASES = """
     LOADERS
     model = Net()

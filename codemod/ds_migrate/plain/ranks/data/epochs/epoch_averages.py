@@ -92,22 +92,21 @@ def _data_sets(file: SourceFile) -> set[str]:
     """Return the expressions of data sets: what loaders are made of, and what these are split off."""
     makers = [call for call in file.nodes(cst.Call) if (dotted(call.func) or "").endswith("DataLoader") and call.args]
     samplers = [argument(maker, None, name) for maker in makers for name in ("sampler", "batch_sampler")]
-    names = {code(arg.value) for arg in (*(maker.args[0] for maker in makers), *filter(None, samplers))}
+    given = [arg.value for arg in (*(maker.args[0] for maker in makers), *filter(None, samplers))]
+    names = {code(part) for value in given for part in (value, *_named_parts(value))}
     for _ in range(_DEPTH):
         names |= {code(part.value) for part in file.nodes(cst.Subscript) if code(part) in names}
         for assign in file.nodes(cst.Assign):
             bound = {code(each) for target in targets(assign) for each in (target, *elements(target))}
-            names |= (
-                {code(part) for part in _parts(assign.value) if dotted(part) is not None} if bound & names else set()
-            )
+            names |= {code(part) for part in _named_parts(assign.value)} if bound & names else set()
     return names
 
 
-def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return what a call is given, or the values of a dict."""
+def _named_parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the names that a call is given, or that are values of a dict."""
     if isinstance(value, cst.Call):
-        return [arg.value for arg in value.args]
-    return [element.value for element in value.elements] if isinstance(value, cst.Dict) else []
+        return [arg.value for arg in value.args if dotted(arg.value) is not None]
+    return [e.value for e in value.elements if dotted(e.value) is not None] if isinstance(value, cst.Dict) else []
 
 
 def _counts(node: cst.BaseExpression, data: set[str], file: SourceFile, flow: Flow, depth: int) -> bool:
