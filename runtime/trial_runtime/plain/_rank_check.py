@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,15 +81,16 @@ def _trained(engine: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
 
 def _numbers(options: dict[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in options.items():
-        for i, part in enumerate(value if isinstance(value, (tuple, list)) else (value,)):
-            if isinstance(part, (int, float)) or (torch.is_tensor(part) and part.numel() == 1 and name != "params"):
-                yield f"{name}[{i}]" if isinstance(value, (tuple, list)) else name, float(part)
+        is_sequence = isinstance(value, (tuple, list))
+        for i, part in enumerate(value if is_sequence else (value,)) if name != "params" else ():
+            if isinstance(part, (int, float)) or (torch.is_tensor(part) and part.numel() == 1):
+                yield f"{name}[{i}]" if is_sequence else name, float(part)
 
 
 def _is_close(first: float | None, second: float | None) -> bool:
     if first is None or second is None:
         return False
-    return abs(first - second) <= _FLOOR * max(abs(first), abs(second)) or (first != first and second != second)
+    return math.isclose(first, second, rel_tol=_FLOOR) or (math.isnan(first) and math.isnan(second))
 
 
 def _gap(own: torch.Tensor, group: Any) -> float:
