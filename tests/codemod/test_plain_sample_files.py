@@ -80,6 +80,7 @@ def test_a_file_that_no_sample_names_is_rank_0s_in_a_dataset_too(tmp_path: Path)
 WRITERS = "import h5py\nimport sqlite3\nimport cv2\nimport lmdb\nimport zarr\nimport pandas as pd\n"
 WRITERS += (
     "import gym\nimport gymnasium\nimport wave\nimport nibabel as nib\nimport pysenal\nfrom pysenal import write_json\n"
+    "import dbm\nimport shelve\nimport diskcache\nfrom sqlitedict import SqliteDict\n"
 )
 OPENED = "every rank opens this file to write it, at the same time"
 WRITTEN = "every rank writes this file, at the same time"
@@ -99,6 +100,13 @@ WRITTEN = "every rank writes this file, at the same time"
         ("t = lmdb.open('a')\nt.put(b'a', b'b')", [OPENED]),
         ("t = lmdb.open('a', readonly=True)\nt.put(b'a', b'b')", []),
         ("t = lmdb.open('a', readonly=False)\nt.put(b'a', b'b')", [OPENED]),
+        ("t = SqliteDict('a.db', autocommit=True)\nt['a'] = 1", [OPENED]),
+        ("t = SqliteDict('a.db', flag='r')\nprint(t['a'])", []),
+        ("t = shelve.open('a')\nt['a'] = 1", [OPENED]),
+        ("t = shelve.open('a', 'r')\nprint(t['a'])", []),
+        ("t = dbm.open('a', 'n')\nt['a'] = '1'", [OPENED]),
+        ("t = dbm.open('a')\nprint(t['a'])", []),
+        ("t = diskcache.Cache('a')\nt['a'] = 1", [OPENED]),
         ("write_json('a/b.json', {'a': 1})", [WRITTEN]),
         ("path = os.path.join('a', 'b')\nwrite_json(path, {'a': 1})", [WRITTEN]),
         ("folder = Path('a')\nwrite_json(str(folder / 'b.json'), {'a': 1})", [WRITTEN]),
@@ -112,6 +120,8 @@ WRITTEN = "every rank writes this file, at the same time"
         ("f = h5py.File('a.h5', 'a' if rank else 'w')", [OPENED]),
         ("f = h5py.File('a.h5', 'r+')", [OPENED]),
         ("f = open('a.json', 'r+')", [OPENED]),
+        ("f = open('a.json', input())", [OPENED]),
+        ("f = open('a.json', 'r' if rank else 'w')", [OPENED]),
         ("if rank == 0:\n    write_json('a/b.json', {'a': 1})", []),
         ("pd.DataFrame([1]).to_csv('a.csv')", []),
         ("Path('a').unlink()", []),

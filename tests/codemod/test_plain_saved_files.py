@@ -700,3 +700,25 @@ def test_ranks_wait_for_weights_that_a_function_saves_under_another_name_of_the_
     load = "    net.load_state_dict(torch.load(path))\n"
     after = convert(tmp_path, f"import os\n{HEADER}\n{train}\n\ndef main():\n{look}{load}\n\nmain()\n")
     assert f"    net = Net()\n    wait_for_all_ranks()\n{load}" in after
+
+
+@pytest.mark.parametrize("given", ["mode='w'", "mode"])
+def test_rank_0_alone_writes_a_file_whose_mode_an_object_keeps(given: str, tmp_path: Path) -> None:
+    """As csv logs that begin a file and then add to it: the mode is no literal, and all ranks wrote."""
+    recorder = f"""\
+import os
+class Recorder:
+    def __init__(self, path, {given}):
+        self.path = path
+        self.mode = mode
+
+    def record(self, text):
+        with open(self.path, self.mode) as f:
+            f.write(text)
+        self.mode = 'a'
+
+
+recorder = Recorder('log.txt', 'w')
+"""
+    after = convert(tmp_path, recorder + HEADER + LOOP + "recorder.record('done')\n")
+    assert "with open(self.path if is_main_rank() else os.devnull, self.mode) as f:" in after

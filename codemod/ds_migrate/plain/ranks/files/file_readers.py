@@ -193,7 +193,7 @@ class FileReaders:
     def _path_read(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call reads."""
         if dotted(call.func) in OPENERS:
-            return call.args[0].value if call.args and not opens_to_write(call, file) else None
+            return call.args[0].value if call.args and not opens_to_write(call, file, self._facts.flow) else None
         if self._facts.flow.is_call_of(call, file, _READS):
             return call.args[0].value if call.args else None
         if called_name(call).endswith("from_pretrained"):
@@ -201,7 +201,7 @@ class FileReaders:
         if isinstance(call.func, cst.Attribute):
             is_open = (
                 call.func.attr.value == "open"
-                and not opens_to_write(call, file)
+                and not opens_to_write(call, file, self._facts.flow)
                 and not self._is_of_library(call, file)
             )
             return call.func.value if is_open or call.func.attr.value in _READING_METHODS else None

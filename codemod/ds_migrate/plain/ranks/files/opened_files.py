@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, dotted, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _WRITES = frozenset("".join(parts) for parts in (
@@ -28,26 +29,26 @@ _NEW = (
     "webdataset.ShardWriter", "xlsxwriter.Workbook", "tfrecord.TFRecordWriter", "tfrecord.writer.TFRecordWriter",
 )  # fmt: skip
 _MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
+_DEPTH = 4  # of the names that a mode is followed through
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 # Functions that copy or move to their second argument.
 COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
 
 
-def opens_to_write(call: cst.Call, file: SourceFile) -> bool:
+def opens_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call opens a file to write it: by its path, or as ``path.open("w")``."""
-    if dotted(call.func) in OPENERS:
-        is_kept = bool(call.args) and dotted(call.args[0].value) != "os.devnull"
-        return is_kept and _writes(argument(call, 1, "mode"), call, file)
-    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
-    return is_method and _writes(argument(call, 0, "mode"), call, file)
+    is_kept = not call.args or dotted(call.args[0].value) != "os.devnull"
+    modes = _modes_of(call, file, flow) if is_kept else []
+    return bool(modes) and all(mode in _WRITES for mode in modes)
 
 
-def opens_to_change(call: cst.Call, file: SourceFile) -> bool:
-    """Return whether a call opens a file to read and write it, which has no other that keeps nothing."""
-    mode = argument(call, 1, "mode") if dotted(call.func) in OPENERS else None
-    return mode is not None and any(
-        isinstance(one, cst.SimpleString) and one.evaluated_value in _CHANGES for one in _modes(mode.value, call, file)
-    )
+def opens_to_change(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call may open a file to write it, and no other one that keeps nothing can be opened instead.
+
+    It reads the file too, or opens it to read or to write it, as its mode is.
+    """
+    modes = _modes_of(call, file, flow) if dotted(call.func) in OPENERS else []
+    return any(mode is None or mode in _CHANGES | _WRITES for mode in modes) and not opens_to_write(call, file, flow)
 
 
 def opens_archive_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
@@ -60,8 +61,7 @@ def opens_archive_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool
     mode = argument(call, position, "mode")
     changes = ("r+",) if position == 1 else ()  # of an array in a file, which is read that way too
     return mode is not None and any(
-        isinstance(one, cst.SimpleString) and str(one.evaluated_value).startswith(("w", "a", "x", *changes))
-        for one in _modes(mode.value, call, file)
+        one is not None and one.startswith(("w", "a", "x", *changes)) for one in _modes(mode.value, file, flow)
     )
 
 
@@ -72,16 +72,32 @@ def path_opened(call: cst.Call) -> cst.BaseExpression:
     return call.args[0].value
 
 
-def _writes(mode: cst.Arg | None, call: cst.Call, file: SourceFile) -> bool:
-    """Return whether a mode is one to write, whichever of several it is: ``"a" if exists(path) else "w"``."""
-    found = list(_modes(mode.value, call, file)) if mode is not None else []
-    return bool(found) and all(isinstance(one, cst.SimpleString) and one.evaluated_value in _WRITES for one in found)
+def _modes_of(call: cst.Call, file: SourceFile, flow: Flow) -> list[str | None]:
+    """Return what the mode of a call that opens a file may be; it has none where it reads."""
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
+    is_opener = dotted(call.func) in OPENERS
+    mode = argument(call, 1 if is_opener else 0, "mode") if is_opener or is_method else None
+    return list(_modes(mode.value, file, flow)) if mode is not None else []
 
 
-def _modes(mode: cst.BaseExpression, call: cst.Call, file: SourceFile) -> Iterator[cst.BaseExpression]:
-    """Yield what a mode may be, also that of a name which the same function, or the module, sets."""
-    values = [mode]
-    if isinstance(mode, cst.Name):
-        values = file.values_of({mode.value}, file.function(call) or file.module) or [mode]
-    for value in values:
-        yield from (value.body, value.orelse) if isinstance(value, cst.IfExp) else (value,)
+def _modes(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = _DEPTH) -> Iterator[str | None]:
+    """Yield what a mode may be, also where a name, an attribute or a parameter holds it; None is any."""
+    if isinstance(node, cst.SimpleString):
+        yield str(node.evaluated_value)
+    elif isinstance(node, cst.IfExp):
+        for part in (node.body, node.orelse):
+            yield from _modes(part, file, flow, depth)
+    else:
+        sources = list(callers_of(flow).sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) else []
+        sources += [(default, file) for default in _defaults(node, file)]
+        if not sources or depth == 0:
+            yield None
+        for value, home in sources if depth else ():
+            yield from _modes(value, home, flow, depth - 1)
+
+
+def _defaults(node: cst.BaseExpression, file: SourceFile) -> list[cst.BaseExpression]:
+    """Return the default value of a name that is a parameter."""
+    function = file.function(node) if isinstance(node, cst.Name) else None
+    found = parameters(function) if function is not None else []
+    return [p.default for p in found if p.default is not None and p.name.value == dotted(node)]

@@ -34,8 +34,12 @@ _SQL = re.compile(
 _DATABASES = {
     "lmdb.open": re.compile(rb"\.put(multi)?\("), "lmdb.Environment": re.compile(rb"\.put(multi)?\("),
     "sqlite3.connect": _SQL, "duckdb.connect": _SQL, "shelve.open": re.compile(rb""),
+    "dbm.open": re.compile(rb""), "sqlitedict.SqliteDict": re.compile(rb""), "diskcache.Cache": re.compile(rb""),
+    "plyvel.DB": re.compile(rb"\.(?:put|write_batch)\("), "sqlalchemy.create_engine": _SQL,
     "tinydb.TinyDB": re.compile(rb"\.(?:insert|update|upsert|remove|truncate)"),
 }  # fmt: skip
+# Those that a flag opens to read alone, with the flag that is the default.
+_FLAGS = {"dbm.open": "r", "shelve.open": "c", "sqlitedict.SqliteDict": "c"}
 _WRITES = re.compile(r"(save|export|write|dump|to)_?[a-z0-9_]*")
 # Methods of an open file, and of what saves no file.
 _NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines", "to"})
@@ -71,7 +75,7 @@ class LibraryWriters:
 
     def _opens(self, call: cst.Call, file: SourceFile) -> bool:
         may_write = (
-            opens_to_change(call, file)
+            opens_to_change(call, file, self._flow)
             or opens_archive_to_write(call, file, self._flow)
             or self._flow.is_call_of(call, file, _WRITERS)
             or self._opens_database(call, file)
@@ -82,6 +86,9 @@ class LibraryWriters:
         """Return whether a call opens a database on the disk, to which its file writes."""
         for name, writes in _DATABASES.items():
             if self._flow.is_call_of(call, file, (name,)):
+                flag = argument(call, 1, "flag") if name in _FLAGS else None
+                if _FLAGS.get(name) == "r" if flag is None else code(flag.value).strip("\"'") == "r":
+                    return False
                 readonly = argument(call, None, "readonly") or argument(call, None, "read_only")
                 is_in_memory = any(code(arg.value).strip("\"'") == ":memory:" for arg in call.args[:1])
                 is_read = is_in_memory or (readonly is not None and dotted(readonly.value) != "False")

@@ -125,7 +125,7 @@ class OutputCalls:
 
     def opens_for_all(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call opens a file to write it that is no file of one rank."""
-        return opens_to_write(call, file) and not self._of_rank.is_path(path_opened(call), file)
+        return opens_to_write(call, file, self._flow) and not self._of_rank.is_path(path_opened(call), file)
 
     def _writes_artifact(self, call: cst.Call, file: SourceFile) -> bool:
         is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAVING_METHODS
@@ -177,7 +177,7 @@ class OutputCalls:
 
     def path_written(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return the path that a call writes to."""
-        if opens_to_write(call, file):
+        if opens_to_write(call, file, self._flow):
             return path_opened(call)
         is_move = last_name(call.func) in _MOVING and self.saves(call, file)  # os.replace("best.tmp", "best.pt")
         if is_move or self._flow.is_call_of(call, file, ("torch.save",)) or self.is_artifact(call, file):

@@ -163,7 +163,7 @@ class FunctionReader:
     def _makes_output(self, call: cst.Call) -> bool:
         """Return whether a call makes something that is only there for output."""
         return (
-            opens_to_write(call, self._file)
+            opens_to_write(call, self._file, self._flow)
             or (dotted(call.func) in ("csv.writer", "csv.DictWriter") and self._writes_to_own(call))
             or self._calls.is_plot(call, self._file)
             or self._is_of_own_object(call)

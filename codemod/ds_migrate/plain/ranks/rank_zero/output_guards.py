@@ -133,7 +133,9 @@ class OutputGuards:
 
     def _is_left(self, call: cst.Call, file: SourceFile) -> bool:
         is_output = (
-            opens_to_write(call, file) or self._calls.is_print(call, file) or self._calls.is_artifact(call, file)
+            opens_to_write(call, file, self._facts.flow)
+            or self._calls.is_print(call, file)
+            or self._calls.is_artifact(call, file)
         )
         return is_output and not is_guarded(call, file) and not is_idle(call, file, self._facts)
 

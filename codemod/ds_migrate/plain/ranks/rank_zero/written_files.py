@@ -48,7 +48,7 @@ def write_once(
     of_rank = RankFiles(facts.flow, facts.callers)
     for file in files:
         for call in file.nodes(cst.Call):
-            is_opened = opens_to_write(call, file)
+            is_opened = opens_to_write(call, file, facts.flow)
             path = None if is_opened else _log_file(call, file, facts)
             if not (is_opened or path is not None) or is_guarded(call, file) or is_idle(call, file, facts):
                 continue
@@ -104,7 +104,7 @@ def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
     block = file.parent(item) if isinstance(item, cst.WithItem) and item.asname is not None else None
     return (
         isinstance(block, cst.With)
-        and opens_to_write(call, file)
+        and opens_to_write(call, file, facts.flow)
         and any(facts.flow.is_call_of(n, file, ("torch.save",)) for n in file.nodes(cst.Call, below=block.body))
     )
 
