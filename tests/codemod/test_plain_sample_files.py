@@ -120,7 +120,7 @@ WRITTEN = "every rank writes this file, at the same time"
         ("f = h5py.File('a.h5', 'a' if rank else 'w')", [OPENED]),
         ("f = h5py.File('a.h5', 'r+')", [OPENED]),
         ("f = open('a.json', 'r+')", [OPENED]),
-        ("f = open('a.json', input())", [OPENED]),
+        ("f = open('a.json', os.environ['MODE'])", [OPENED]),
         ("f = open('a.json', 'r' if rank else 'w')", [OPENED]),
         ("if rank == 0:\n    write_json('a/b.json', {'a': 1})", []),
         ("pd.DataFrame([1]).to_csv('a.csv')", []),
