@@ -235,6 +235,16 @@ def test_a_wrapper_that_goes_in_another_script_is_not_for_review(tmp_path: Path)
     assert not list(report.findings(Severity.REVIEW))
 
 
+def test_no_name_is_given_what_it_holds_where_a_wrapper_and_a_move_go(tmp_path: Path) -> None:
+    """``model = model`` was left."""
+    loop = LOOP.replace("optimizer =", "model = nn.DataParallel(model).to(DEVICE)  # all GPUs\noptimizer =", 1)
+    report = run(tmp_path, train=f"{HEADER}DEVICE = torch.device('cpu')\n{loop}")
+    (result,) = report.files
+    assert result.after is not None
+    assert b"model = model" not in result.after
+    assert b"# all GPUs" in result.after
+
+
 def test_a_device_that_nothing_reads_behind_the_engine_is_not_set_anew(tmp_path: Path) -> None:
     text = """
     class Client:

@@ -126,6 +126,25 @@ def test_the_loader_in_an_object_that_iterates_is_divided(more: str, is_for_revi
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == ["DSM612"] * is_for_review
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["return ((x.float(), y) for x, y in self.inner)", "yield from self.inner", "return map(tuple, self.inner)"],
+)
+def test_the_loader_that_an_object_hands_on_in_an_expression_is_divided(body: str, tmp_path: Path) -> None:
+    """As the Batches of DAWNBench's programs for CIFAR-10: all ranks trained on the same batches."""
+    loops = "for batch in self.inner:\n            yield batch"
+    report = run(tmp_path, train=HEADER + WRAPPED.format(more="pass").replace(loops, body))
+    assert [result.after.count(b"= shard(") for result in report.files if result.after] == [1]
+    assert not list(report.findings(Severity.REVIEW))
+
+
+def test_the_loader_of_a_generator_expression_is_divided(tmp_path: Path) -> None:
+    loop = LOOP.replace("for x, y in loader:", "for x, y in ((a.float(), b) for a, b in loader):")
+    assert "loader = shard(DataLoader(" in convert(
+        tmp_path, HEADER + LOADERS + loop.format(before="pass", inside="pass", more="", after="")
+    )
+
+
 COUNTED = """
 loader = DataLoader(data, batch_size=4)
 model = Net()

@@ -12,6 +12,7 @@ from ds_migrate.syntax.comments import own_comments
 from ds_migrate.syntax.emptied_blocks import emptied, is_gone, settle
 from ds_migrate.syntax.inserted_code import Statement, make_lines, parse_statements
 from ds_migrate.syntax.joined_lines import LineJoiner
+from ds_migrate.syntax.nodes import dotted, targets
 
 Line: TypeAlias = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
@@ -48,6 +49,8 @@ class Rewriter(cst.CSTTransformer):
         for change in claims.changes.get(original_node, ()):
             node = change(node)
         node = _with_comments(node, claims.kept_comments.get(original_node, []))
+        if isinstance(node, cst.Assign) and _does_nothing(node):
+            return cst.RemoveFromParent()
         if original_node in claims.gone:
             if isinstance(original_node, cst.BaseSmallStatement):
                 return cst.RemoveFromParent()
@@ -89,6 +92,11 @@ class Rewriter(cst.CSTTransformer):
             above.append(cst.EmptyLine(comment=comment))
         statements[0] = statements[0].with_changes(leading_lines=above)
         return statements
+
+
+def _does_nothing(node: cst.Assign) -> bool:
+    """Return whether an assignment gives a name what it holds, as where edits left no call around it."""
+    return dotted(node.value) is not None and [dotted(target) for target in targets(node)] == [dotted(node.value)]
 
 
 def _with_comments(node: Any, texts: list[str]) -> Any:

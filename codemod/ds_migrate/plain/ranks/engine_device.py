@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import Note, PlannedEngine, ProgramPlan, Review
-from ds_migrate.plain.edits.removal import remove_call, remove_statement
+from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.plain.edits.wrapping import keep_part
 from ds_migrate.plain.recognition.facts import Site
@@ -215,7 +215,5 @@ def _remove(move: _Move, file: SourceFile, converted: Converted) -> None:
     assert isinstance(func, cst.Attribute)
     if isinstance(statement, cst.Expr):
         remove_call(file, move.call)
-    elif isinstance(statement, cst.Assign) and [dotted(t) for t in targets(statement)] == [dotted(func.value)]:
-        remove_statement(file, statement)
     else:
         keep_part(file, move.call, "func", "value")

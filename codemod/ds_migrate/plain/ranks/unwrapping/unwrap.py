@@ -9,7 +9,6 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
-from ds_migrate.plain.edits.removal import remove_statement
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import keep_argument, keep_part
 from ds_migrate.plain.ranks.unwrapping.early_copies import early_copies
@@ -18,7 +17,7 @@ from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrappers
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, targets
+from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -46,8 +45,6 @@ def unwrap(
         around = file.parent(node)
         if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
             keep_part(file, around, "orelse")
-        elif isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(node.value)]:
-            remove_statement(file, around)
         else:
             keep_part(file, node, "value")
     for file, node in wrappers.forwards():
@@ -70,11 +67,9 @@ def unwrap(
     for file, call, module in removed:
         message = f"{code(call.func)} is removed: the engine averages gradients"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
-        around, index = file.parent(call), list(call.args).index(module)
+        index = list(call.args).index(module)
         if is_copied and facts.flow.is_call_of(call, file, DISTRIBUTED):
             keep_argument(file, call, index, runtime.name(file, "share_weights"))
-        elif isinstance(around, cst.Assign) and [dotted(t) for t in targets(around)] == [dotted(module.value)]:
-            remove_statement(file, around)
         else:
             keep_argument(file, call, index)
 

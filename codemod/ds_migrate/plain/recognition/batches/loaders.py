@@ -257,7 +257,12 @@ def _given_loaders(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth
 
 
 def parts_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
-    """Return the arguments of a call, what a name is assigned or entered as, and what an item's container may hold."""
+    """Return the arguments of a call, what a name is assigned or entered as, and what an item's container may hold.
+
+    Of a comprehension, what it runs over.
+    """
+    if isinstance(node, (cst.GeneratorExp, cst.ListComp)):
+        return [node.for_in.iter]
     if isinstance(node, cst.Call):
         iterable = iterator_argument(node, "iter")
         return [iterable] if iterable is not None else [arg.value for arg in node.args]
@@ -295,6 +300,10 @@ def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpressi
             continue
         file, function = known
         yield from ((loop.iter, file) for loop in file.nodes(cst.For, below=function))
+        yield from ((delegated.item, file) for delegated in file.nodes(cst.From, below=function))
+        if name == "__iter__":  # as of map(function, loader)
+            returned = (node.value for node in file.nodes(cst.Return, below=function))
+            yield from ((value, file) for value in returned if isinstance(value, (cst.Call, cst.GeneratorExp)))
         yield from (
             (given, file) for call in file.nodes(cst.Call, below=function)
             if (given := iterator_argument(call, "iter") or iterator_argument(call, "next")) is not None

@@ -40,7 +40,8 @@ def share_statistics(
         for comp in comprehensions(file):
             if common.holds(comp) or not values.are_shares(loaders_of(comp.for_in.iter, file, flow)):
                 continue
-            if not uses(modules, comp, file, flow):
+            is_lazy = isinstance(comp, cst.GeneratorExp) and not isinstance(file.parent(comp), cst.Arg)
+            if not is_lazy and not uses(modules, comp, file, flow):
                 yield _note(file, comp)
 
 
