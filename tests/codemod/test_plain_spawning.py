@@ -530,3 +530,11 @@ def test_ranks_wait_for_each_other_as_long_as_the_program_says(given: str, kept:
     group = 'dist.init_process_group("nccl", init_method=args.url, world_size=args.world_size, rank=args.rank)'
     after = convert(tmp_path, text.replace(group, f'dist.init_process_group("nccl", {given})'))
     assert f"init_distributed({', '.join(filter(None, ['share_random_state=False', kept]))})" in after
+
+
+@pytest.mark.parametrize(("reads", "kept"), [("dist.get_backend() == 'gloo'", 'backend="nccl", '), ("True", "")])
+def test_a_program_that_reads_the_name_of_its_backend_keeps_it(reads: str, kept: str, tmp_path: Path) -> None:
+    """``assert dist.get_backend() in ("gloo", "nccl")``, as YOLOX does, fails beside a backend for each device."""
+    text = SPAWNED.replace("model = DDP", f"args.on_cpu = {reads}\n        model = DDP", 1)
+    counts = "world_size=args.world_size, rank=args.rank"
+    assert f"init_distributed({counts}, {kept}share_random_state=False)" in convert(tmp_path, body(text))

@@ -130,8 +130,16 @@ def test_a_loader_that_is_made_before_the_ranks_start_starts_them(
     assert len(started) == starts
 
 
-def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name cuda is the rank's own device from then on. Recorded, as most machines of the tests have no GPU."""
+@pytest.mark.parametrize(
+    ("asked", "started"), [(None, "cpu:gloo,cuda:nccl"), ("gloo", "cpu:gloo,cuda:nccl"), ("NCCL", "nccl")]
+)
+def test_each_rank_has_its_own_gpu_before_the_ranks_meet(
+    asked: str | None, started: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name cuda is the rank's own device from then on. Recorded, as most machines of the tests have no GPU.
+
+    NCCL alone crashed where ranks share tensors on the CPU.
+    """
     calls: list[tuple[str, object]] = []
     variables = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     for name, value in variables.items():
@@ -146,8 +154,8 @@ def test_each_rank_has_its_own_gpu_before_the_ranks_meet(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *given, **more: calls.append((*given, more)))
     monkeypatch.setattr("deepspeed.init_distributed", lambda **given: calls.append(("engine", given["dist_backend"])))
-    _distributed.init_distributed(4, 3, share_random_state=False, timeout=timedelta(hours=2))
-    assert calls == [("device", 1), ("nccl", {"timeout": timedelta(hours=2)}), ("engine", "nccl")]
+    _distributed.init_distributed(4, 3, backend=asked, share_random_state=False, timeout=timedelta(hours=2))
+    assert calls == [("device", 1), (started, {"timeout": timedelta(hours=2)}), ("engine", started)]
 
 
 def test_a_process_of_a_loader_that_runs_the_script_s_top_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +177,7 @@ def test_a_process_of_a_loader_that_runs_the_script_s_top_is_no_rank(monkeypatch
     assert not _distributed.is_main_rank()
 
 
-@pytest.mark.parametrize(("backend", "ends"), [("gloo", 1), ("nccl", 0)])
+@pytest.mark.parametrize(("backend", "ends"), [("gloo", 1), ("nccl", 0), ("cpu:gloo,cuda:nccl", 0)])
 def test_a_rank_ends_gloos_threads_which_could_abort_its_process(
     backend: str, ends: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,5 +185,7 @@ def test_a_rank_ends_gloos_threads_which_could_abort_its_process(
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: backend)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append(True))
+    rests: list[float] = []
+    monkeypatch.setattr("time.sleep", rests.append)
     _distributed._end_gloo()
-    assert len(ended) == ends
+    assert len(ended) == ends == 1 - len(rests)

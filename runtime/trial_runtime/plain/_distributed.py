@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from multiprocessing import current_process
@@ -23,6 +24,7 @@ from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_pr
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
 _NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_REST = 0.1  # seconds
 _LAUNCHED = {name: os.environ[name] for name in _NAMES if "RANK" in os.environ and name in os.environ}
 
 
@@ -30,12 +32,14 @@ def init_distributed(
     world_size: int | None = None,
     rank: int | None = None,
     *,
+    backend: str | None = None,
     share_random_state: bool = True,
     timeout: timedelta | None = None,
 ) -> None:
     """Start the ranks of a script under ``python``, ``torchrun`` or ``deepspeed``, on GPUs or CPUs. Collective.
 
-    Under ``python`` there is one rank. The current device is that of the rank from then on. No MPI is looked for, and
+    Under ``python`` there is one rank. The current device is that of the rank from then on. Beside GPUs collectives go
+    through NCCL, and those on tensors of the CPU, as torchmetrics has them, through gloo. No MPI is looked for, and
     nothing is compiled. Where ranks meet is for the launcher to choose: ``MASTER_ADDR`` and ``MASTER_PORT`` that the
     script has set are set back. Again it does nothing, but for a script that has set another ``WORLD_SIZE`` by then.
 
@@ -44,6 +48,7 @@ def init_distributed(
     Args:
         world_size: number of ranks that the script counts on; None or a negative number where it does not know.
         rank: number of this rank in the script's own count; None or a negative number where it does not know.
+        backend: name that the script compares with ``dist.get_backend()``: "nccl" starts NCCL alone beside GPUs.
         share_random_state: whether all ranks draw the random numbers of rank 0 from then on, as a script expects that
             was written for one process: what it divides or makes at random is the same on each rank.
 
@@ -69,14 +74,15 @@ def init_distributed(
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
     is_rank = not _imports_script()
-    backend = "nccl" if is_rank and torch.cuda.is_available() else "gloo"
+    on_gpu = "nccl" if backend is not None and backend.lower() == "nccl" else "cpu:gloo,cuda:nccl"
+    started = on_gpu if is_rank and torch.cuda.is_available() else "gloo"
     if not dist.is_initialized():
         alone: dict[str, Any] = {} if is_rank else {"store": HashStore(), "rank": 0, "world_size": 1}
-        dist.init_process_group(backend, timeout=timeout, **alone)
+        dist.init_process_group(started, timeout=timeout, **alone)
         atexit.register(_end_gloo)
         if share_random_state:
             _random_state.share_random_state()
-    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+    deepspeed.init_distributed(dist_backend=started, auto_mpi_discovery=False, verbose=False)
 
 
 def run_worker(fn: Callable[..., object], args: Iterable[object] = (), nprocs: int = 1) -> None:
@@ -137,13 +143,15 @@ def _check(what: str, wanted: int | None, started: int) -> None:
 
 
 def _end_gloo() -> None:
-    """End the group of this process: gloo's threads abort a process that ends right after an operation.
+    """End gloo's groups, or let their threads come to rest: they abort a process that ends right after an operation.
 
     Torch 2.13 aborted ranks in 4 of 10 runs of a script of 20 broadcasts on busy cores, and a launcher then kills the
-    rank that still saves. NCCL's groups stay: their end may wait for other ranks.
+    rank that still saves. NCCL's groups stay, and gloo's beside them: their end may wait for other ranks.
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
+    elif dist.is_initialized():
+        time.sleep(_REST)
 
 
 def _imports_script() -> bool:

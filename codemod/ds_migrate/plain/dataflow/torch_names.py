@@ -10,6 +10,7 @@ DISTRIBUTED = frozenset(
     {"torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"}
 )
 INIT = ("torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group")
+BACKEND = ("torch.distributed.get_backend", "torch.distributed.distributed_c10d.get_backend")
 DESTROY = (
     "torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group",
 )  # fmt: skip

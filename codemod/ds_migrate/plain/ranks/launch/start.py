@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_in_test
 from ds_migrate.plain.dataflow.calls.spawning import SPAWN, started
-from ds_migrate.plain.dataflow.torch_names import DESTROY, INIT
+from ds_migrate.plain.dataflow.torch_names import BACKEND, DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -54,7 +54,8 @@ def start_ranks(
     for file, call in groups:
         if not file.edits.once(call, _START):
             continue
-        file.replace(call, runtime.start(file, _arguments(call), _counts(call), _timeout(call)))
+        arguments = ", ".join([*_counts(call), *_backend(call, facts), "share_random_state=False", *_timeout(call)])
+        file.replace(call, runtime.start(file, arguments, _counts(call), "".join(_timeout(call))))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
     if any(facts.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
         _keep_groups(facts, files, converted)
@@ -172,14 +173,18 @@ def _run_worker(file: SourceFile, call: cst.Call, runtime: RuntimeNames, convert
     )  # fmt: skip
 
 
-def _arguments(call: cst.Call) -> str:
-    return ", ".join([*_counts(call), "share_random_state=False", *filter(None, [_timeout(call)])])
+def _backend(call: cst.Call, facts: LoopFacts) -> list[str]:
+    """Return the backend that a program names, as an argument, where the program reads the name again."""
+    given = argument(call, 0, "backend")
+    files = facts.flow.files.values()
+    is_read = any(facts.flow.is_call_of(other, file, BACKEND) for file in files for other in file.nodes(cst.Call))
+    return [f"backend={code(given.value)}"] if given is not None and is_read else []
 
 
-def _timeout(call: cst.Call) -> str:
-    """Return how long the ranks of a program wait for each other, as an argument; "" where it leaves that to torch."""
+def _timeout(call: cst.Call) -> list[str]:
+    """Return how long ranks wait for each other, as an argument, where the program does not leave that to torch."""
     given = argument(call, 2, "timeout")
-    return f"timeout={code(given.value)}" if given is not None and dotted(given.value) != "None" else ""
+    return [f"timeout={code(given.value)}"] if given is not None and dotted(given.value) != "None" else []
 
 
 def _counts(call: cst.Call) -> list[str]:
