@@ -8,7 +8,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 from ds_migrate.findings import TrialStatus
-from ds_migrate.plain.dataflow.rank_statements import RankStatements
+from ds_migrate.plain.dataflow.by_rank.rank_statements import RankStatements
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments

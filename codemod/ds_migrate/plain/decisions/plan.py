@@ -8,7 +8,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import Branch
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import Branch
 from ds_migrate.plain.decisions.naming.engine_names import EngineNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.rules.codes import Code

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import Branch, RankConditions
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import Branch, RankConditions
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.classes import PROPERTIES
 from ds_migrate.plain.dataflow.containers.mappings import literal_index

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.pure_operations import CHANGES
-from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings
 from ds_migrate.plain.decisions.gradients.gradient_reads import find_reads
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan

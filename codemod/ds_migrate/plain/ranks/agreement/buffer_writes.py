@@ -7,8 +7,8 @@ from typing import TypeGuard
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Variable

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.generators import generators
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, Values, Variable, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.ranks.agreement.setting_sources import source_writes

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import JUMPS
+from ds_migrate.plain.dataflow.by_rank.rank_expressions import are_timed
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
-from ds_migrate.plain.dataflow.rank_expressions import are_timed
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.callers import Callers
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Value
 from ds_migrate.syntax.nodes import called_name, dotted, operands, parameters, targets

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.rank_values import RankValues
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.selected_counts import counted, counts_selected
 from ds_migrate.syntax.nodes import called_name, dotted, walk

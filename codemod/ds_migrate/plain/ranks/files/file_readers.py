@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.callers import are_exclusive
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
-from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions, runs_in_turn
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions, runs_in_turn
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.program_exits import is_exit
-from ds_migrate.plain.dataflow.branches.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import IdleFunctions, idle_functions
 from ds_migrate.plain.dataflow.flow import Flow

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.rank_conditions import runs_in_turn
+from ds_migrate.plain.dataflow.by_rank.rank_conditions import runs_in_turn
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.files.opened_files import opens_archive_to_write, opens_to_change

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.epochs.epoch_sums import EpochSum, EpochSums, is_set_behind
 from ds_migrate.rules.codes import Code

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import is_label, names_in
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.syntax.nodes import argument, called_name, dotted

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.rank_expressions import RankExpressions
-from ds_migrate.plain.dataflow.rank_statements import Give, RankStatements
+from ds_migrate.plain.dataflow.by_rank.rank_expressions import RankExpressions
+from ds_migrate.plain.dataflow.by_rank.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import last_name, parameters
 from ds_migrate.syntax.source import SourceFile

@@ -7,19 +7,19 @@ from functools import partial
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs
-from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
-from ds_migrate.plain.dataflow.containers.iteration import counts_items
-from ds_migrate.plain.dataflow.containers.mappings import named_items
-from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.interruptions import set_by_interruptions
-from ds_migrate.plain.dataflow.rank_expressions import (
+from ds_migrate.plain.dataflow.by_rank.interruptions import set_by_interruptions
+from ds_migrate.plain.dataflow.by_rank.rank_expressions import (
     PROCESS,
     RankExpressions,
     is_data,
     literal_key,
     named_attribute,
 )
+from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs
+from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, returns_tuples
+from ds_migrate.plain.dataflow.containers.iteration import counts_items
+from ds_migrate.plain.dataflow.containers.mappings import named_items
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.syntax.nodes import dotted, indices_of, targets
 from ds_migrate.syntax.source import SourceFile

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.body_names import BodyNames
 from ds_migrate.plain.dataflow.branches.jumps import Jumps
+from ds_migrate.plain.dataflow.by_rank.body_names import BodyNames
+from ds_migrate.plain.dataflow.by_rank.object_attributes import ObjectAttributes
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.lookup.properties import properties_by_name
-from ds_migrate.plain.dataflow.object_attributes import ObjectAttributes
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.nodes import children, dotted
 from ds_migrate.syntax.source import SourceFile

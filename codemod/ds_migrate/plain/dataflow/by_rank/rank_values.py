@@ -10,11 +10,11 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.call_results import CallResults
+from ds_migrate.plain.dataflow.by_rank.call_results import CallResults
+from ds_migrate.plain.dataflow.by_rank.rank_expressions import CLOCKS, PROCESS, SHARE, RankExpressions, Read
+from ds_migrate.plain.dataflow.by_rank.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs, functions_with_other_calls
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.rank_expressions import CLOCKS, PROCESS, SHARE, RankExpressions, Read
-from ds_migrate.plain.dataflow.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.values import NOTHING, Values, Variable
 from ds_migrate.syntax.nodes import parameters
 from ds_migrate.syntax.source import SourceFile

@@ -1,0 +1,1 @@
+"""The values that differ by rank, and the conditions that do not."""
