@@ -538,3 +538,59 @@ def test_a_program_that_reads_the_name_of_its_backend_keeps_it(reads: str, kept:
     text = SPAWNED.replace("model = DDP", f"args.on_cpu = {reads}\n        model = DDP", 1)
     counts = "world_size=args.world_size, rank=args.rank"
     assert f"init_distributed({counts}, {kept}share_random_state=False)" in convert(tmp_path, body(text))
+
+
+SHARED = HEADER + textwrap.dedent("""
+
+    def train():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+    """)
+SETUP = "import torch.distributed as dist\n\n\ndef setup():\n    dist.init_process_group('gloo')\n"
+
+
+def test_a_script_that_starts_no_ranks_starts_them_beside_one_that_does(tmp_path: Path) -> None:
+    begin = 'if __name__ == "__main__":\n    '
+    many = f"from ranks import setup\nfrom shared import train\n\n{begin}setup()\n    train()\n"
+    alone = f"from shared import train\n\n{begin}train()\n"
+    report = run(tmp_path, shared=SHARED, ranks=SETUP, many=many, alone=alone)
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}
+    assert f"{begin}init_distributed()\n    train()\n" in after["alone.py"]
+    assert "many.py" not in after or "init_distributed" not in after["many.py"]
+
+
+def test_ranks_start_before_training_that_a_program_starts_none_for_until_later(tmp_path: Path) -> None:
+    stages = (
+        "from other import study\nfrom shared import train\n\n\ndef main():\n    train()\n    study()\n\n\nmain()\n"
+    )
+    other = "from ranks import setup\n\n\ndef study():\n    setup()\n    print('started')\n"
+    report = run(tmp_path, shared=SHARED, ranks=SETUP, other=other, stages=stages)
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}
+    assert "def main():\n    init_distributed()\n    train()\n    study()\n" in after["stages.py"]
+
+
+def test_ranks_start_in_a_method_that_only_subclasses_are_known_to_call(tmp_path: Path) -> None:
+    classes = """
+        class Trainer:
+            def fit(self):
+                model = Net()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                for x, y in DataLoader(data, batch_size=4):
+                    optimizer.zero_grad()
+                    F.mse_loss(model(x), y).backward()
+                    optimizer.step()
+
+
+        class Patient(Trainer):
+            def fit(self):
+                super().fit()
+
+
+        def start(name):
+            find(name)().fit()
+        """
+    assert "def fit(self):\n        init_distributed()\n        model = Net()" in convert(tmp_path, body(classes))

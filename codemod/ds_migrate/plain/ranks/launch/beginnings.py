@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.module_start import asks_for_main, first_to_work
-from ds_migrate.syntax.nodes import docstring, last_name, targets, walk
+from ds_migrate.syntax.nodes import docstring, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 Reference = tuple[SourceFile, cst.BaseExpression]
@@ -52,7 +52,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         body = [s for s in function.body.body if s is not docstring(function)]
         if not body or not isinstance(body[0], cst.BaseStatement):
             continue
-        if callers and (is_command or is_test(function, file) or len(callers) < len(every)):
+        is_entry = is_command or is_test(function, file) or _is_inherited(callers, facts)
+        if callers and (is_entry or len(callers) < len(every)):
             found.append((file, body[0], None))  # where a script has started the ranks before, it does nothing
         maker = None if callers else file.function(function) or _maker(function, file, facts, draws)
         if maker is not None:
@@ -99,6 +100,17 @@ def _of_bases(seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]]
         for statement in [s for s in function.body.body if s is not docstring(function)][:1]
         if isinstance(statement, cst.BaseStatement)
     ]
+
+
+def _is_inherited(callers: Sequence[Reference], facts: LoopFacts) -> bool:
+    """Return whether methods of subclasses alone call a method, of which nothing that is known calls one."""
+    above = [caller.function(call) for caller, call in callers if _is_super(call)]
+    return len(above) == len(callers) and any(one is not None and not facts.callers.of(one) for one in above)
+
+
+def _is_super(call: cst.BaseExpression) -> bool:
+    receiver = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) else None
+    return isinstance(receiver, cst.Call) and dotted(receiver.func) == "super"
 
 
 def _is_of_subclass(call: cst.Call, file: SourceFile) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.spawning import started
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.ranks.launch.beginnings import first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.branches import head_of
@@ -81,21 +84,63 @@ def _behind_conditions_above(facts: LoopFacts, function: cst.FunctionDef | None)
 def ways_past(groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts) -> list[Entry]:
     """Return the statements from which a site is reached without a function that makes the process group.
 
-    A function that calls both, as where several GPUs are asked for, is left at the call that leads past.
+    A function that calls both, as where several GPUs are asked for, is left at the call that leads past, but where one
+    before that makes the group and returns.
     """
     makers = [function for file, call in groups if (function := file.function(call)) is not None]
     leading = [m for m in makers if any(facts.callers.reaches(id(m), site.function) for site in facts.all_sites)]
-    todo = [site.function for site in facts.all_sites] if leading else []
+    helpers = [maker for maker in makers if maker not in leading]
+    todo = [s.function for s in facts.all_sites if not _has_group(s.statement, s.file, s.function, helpers, facts)]
     found: list[Entry] = []
     for function in todo:  # grows: the functions that call these
         for caller, at in facts.callers.of(function) if function is not None and function not in makers else ():
             above = caller.function(at)
-            if above is None or any(facts.callers.reaches(id(above), maker) for maker in makers):
-                if above not in makers:
-                    found.append((caller, caller.statement(at)))
+            if above in makers or _has_group(at, caller, above, helpers, facts):
+                continue
+            is_left = any(facts.callers.leading_to(maker, caller, above) for maker in makers)
+            if is_left or (above is None and leading):
+                found.append((caller, caller.statement(at)))
             elif above not in todo:
                 todo.append(above)
     return found
+
+
+def _has_group(
+    node: cst.CSTNode,
+    file: SourceFile,
+    function: cst.FunctionDef | None,
+    makers: list[cst.FunctionDef],
+    facts: LoopFacts,
+) -> bool:
+    """Return whether a call before a node, in the same lines, has made the process group by one of these functions."""
+    calls = [call for maker in makers for call in facts.callers.leading_to(maker, file, function)]
+    return any(file.position(call) < file.position(node) for call in calls)
+
+
+def starts_group(
+    file: SourceFile, statement: cst.BaseStatement, groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts
+) -> bool:
+    """Return whether the program makes its process group in what begins with a statement, or in all that calls this."""
+    imported = files_used([file], facts.flow)
+    if any(_is_imported(home, call, imported - {id(file)}, facts) for home, call in groups):
+        return True
+    leading = {key for home, call in groups for key in facts.callers.leading(home, home.function(call))}
+    function = file.function(statement)
+    if function is None:
+        return id(file.module) in leading
+    places = [(caller, caller.function(call)) for caller, call in facts.callers.of(function)]
+    above = [id(caller.module) if around is None else id(around) for caller, around in places]
+    return id(function) in leading or (bool(above) and leading.issuperset(above))
+
+
+def _is_imported(file: SourceFile, group: cst.Call, imported: Collection[int], facts: LoopFacts) -> bool:
+    """Return whether the import of one of these files makes a process group."""
+    maker = file.function(group)
+    if maker is None:
+        return id(file) in imported
+    files = [other for other in facts.flow.files.values() if id(other) in imported]
+    calls = [(other, call) for other in files for call in facts.callers.leading_to(maker, other, None)]
+    return any(not any(asks_for_main(a) for a in other.ancestors(call)) for other, call in calls)
 
 
 def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) -> bool:

@@ -13,10 +13,10 @@ from ds_migrate.plain.dataflow.torch_names import BACKEND, DESTROY, INIT
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.launch.beginnings import beginnings
+from ds_migrate.plain.ranks.launch.beginnings import Beginning, beginnings
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.ranks.launch.given_models import GivenModels
-from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, ways_past
+from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, starts_group, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -36,7 +36,8 @@ def start_ranks(
 ) -> list[Note]:
     """Start the ranks where the program starts them itself, else where it begins; for several loops of it once.
 
-    Where the program starts them under a condition alone, one rank starts after that. Return what is for review.
+    Where the program starts them under a condition alone, one rank starts after that, and where it begins without
+    starting them, as another script of it may do, they start there. Return what is for review.
 
     Args:
         files: those with the loop.
@@ -67,6 +68,8 @@ def start_ranks(
     for file, statement in beside_workers(workers, groups, facts):
         if file.edits.once(statement, _START):
             file.before(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
+    draws = EarlyDraws(program, facts.flow, facts.callers)
+    starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     if groups and entries is not None:
         for file, statement in entries:
             if file.edits.once(statement, _START):
@@ -75,10 +78,8 @@ def start_ranks(
             if file.edits.once(statement, _START):
                 file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
-        return notes
-    draws = EarlyDraws(program, facts.flow, facts.callers)
+        starts = [entry for entry in starts if not starts_group(*entry[:2], groups, facts)]
     given = GivenModels(facts)
-    starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     for file, statement, later in starts:
         if file.edits.once(statement, _START):
             quiet = quiet_logging(program, facts.flow, file, runtime)
@@ -92,13 +93,14 @@ def start_ranks(
                 message = f"the ranks start behind what {later.path.name} does first, which other loops use as it is"
                 advice = "call init_distributed() where the program begins, before it draws random numbers"
                 notes.append(Note(Code.PLAIN_DISTRIBUTED, file, statement, message, advice))
-    return [*notes, *_early(draws, program, {id(statement) for _, statement, _ in starts})]
+    return [*notes, *([] if groups and entries is not None else _early(draws, program, starts))]
 
 
-def _early(draws: EarlyDraws, program: list[SourceFile], starts: Collection[int]) -> Iterator[Note]:
+def _early(draws: EarlyDraws, program: list[SourceFile], starts: Collection[Beginning]) -> Iterator[Note]:
     """Yield what modules draw before the ranks start."""
+    begun = {id(statement) for _, statement, _ in starts}
     for module in program:
-        before = list(takewhile(lambda statement: id(statement) not in starts, module.module.body))
+        before = list(takewhile(lambda statement: id(statement) not in begun, module.module.body))
         for statement, file, call in draws.of(module):
             if any(other is statement for other in before):
                 drawn = f"{module.path.name} draws these random numbers while it is imported"
