@@ -7,26 +7,32 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.source import SourceFile
 
 
 class CodeGraph:
     """The functions that each function or module of some files names, or calls by whatever name, by identity."""
 
-    def __init__(self, files: Collection[SourceFile], callers: Callers) -> None:
+    def __init__(self, files: Collection[SourceFile], callers: Callers, flow: Flow) -> None:
         self._functions = {file: file.nodes(cst.FunctionDef) for file in files}
         self._names = {key: set[str]() for file in files for key in self.of(file)}
         self._calls = {key: set[int]() for key in self._names}
         self._by_name: dict[str, set[int]] = {}
         self._of_class: dict[str, set[int]] = {}
         self._special = set[int]()
+        self._before: dict[int, set[int]] | None = None
         self._passed = {key: set[str]() for key in self._names}
+        named = {function.name.value for functions in self._functions.values() for function in functions}
         for file in files:
             for owner in file.nodes(cst.ClassDef):
                 methods = [node for node in owner.body.body if isinstance(node, cst.FunctionDef)]
                 self._of_class.setdefault(owner.name.value, set()).update(map(id, methods))
                 self._special |= {id(method) for method in methods if method.name.value.startswith("__")}
             for name in file.nodes(cst.Name):
+                if name.value in named and _is_of_library(name, file, flow):
+                    continue
                 if not isinstance(file.parent(name), (cst.FunctionDef, cst.ImportAlias)):
                     self._names[key_around(name, file)].add(name.value)
                     if not isinstance(file.parent(name), cst.ClassDef) and not _makes_object(name, file):
@@ -75,8 +81,31 @@ class CodeGraph:
                 return found
             found = found | new
 
+    def running_to(self, key: int) -> set[int]:
+        """Return this code, and all that names or calls it, however indirectly."""
+        if self._before is None:
+            self._before = {}
+            for namer in self._names:
+                for one in self._following(namer):
+                    self._before.setdefault(one, set()).add(namer)
+        found, todo = {key}, [key]
+        while todo:
+            new = self._before.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+
     def _following(self, key: int) -> set[int]:
         return self._calls[key].union(*(self._by_name.get(name, ()) for name in self._names[key]))
+
+
+def _is_of_library(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a name is that of a library's function, as in ``torch.load()``: no function of the program."""
+    node = file.parent(name)
+    if not isinstance(node, cst.Attribute) or node.attr is not name or file.names.qualified(node) is None:
+        return False
+    values = flow.values(node, file)
+    return bool(values) and values == of_kind(values, Kind.EXTERNAL)
 
 
 def _makes_object(name: cst.Name, file: SourceFile) -> bool:

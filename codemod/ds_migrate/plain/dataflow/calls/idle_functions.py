@@ -26,6 +26,7 @@ _SAME = frozenset({
     "torch.inference_mode", "functools.cache", "cache", "jit.script", "torch.jit.script", "torch.jit.ignore",
 })  # fmt: skip
 
+Place = tuple[cst.CSTNode, SourceFile]
 # Calls whose function no name leads to; not model.eval(), nor the attribute that a literal names.
 _HIDDEN_CALLS = re.compile(
     rb"(?<![\w.])(?:(?:eval|exec)\(|getattr\([^,\n]*,(?!\s*[\"']))|import_module|__import__|runpy"
@@ -42,9 +43,11 @@ class IdleFunctions:
 
     def __init__(self, flow: Flow) -> None:
         files = _files_beside_training(flow)
-        graph = CodeGraph(files, callers_of(flow))
+        self._flow = flow
+        self._graph = graph = CodeGraph(files, callers_of(flow), flow)
         functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
-        unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
+        self._unnamed = unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
+        self._modules = {id(file.module): file for file in files}
         training = graph.leading_to(
             {
                 key_around(call, file)
@@ -73,6 +76,29 @@ class IdleFunctions:
             return True
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
+
+    def are_apart(self, one: Place, other: Place) -> bool:
+        """Return whether no run of the program comes to both of two places: its modules do, and none names both.
+
+        A caller outside of the program may come to both where no module does.
+        """
+        if (
+            self.hold(*one)
+            or self.hold(*other)
+            or any(_HIDDEN_CALLS.search(file.data) for file in self._modules.values())
+        ):
+            return False
+        ways, others = (self._graph.running_to(key_around(*place)) for place in (one, other))
+        if ways & others or self._unnamed & (ways | others):
+            return False
+        begun = [[self._modules[key] for key in found & self._modules.keys()] for found in (ways, others)]
+        return all(begun) and not any(self._are_imported_together(a, b) for a in begun[0] for b in begun[1])
+
+    def _are_imported_together(self, one: SourceFile, other: SourceFile) -> bool:
+        """Return whether one file may run what it does on import where another runs, which may be imported too."""
+        loose = [file for file in (one, other) if not any(map(asks_for_main, file.nodes(cst.If)))]
+        beside = {id(file) for file in files_beside([one], self._flow)}
+        return bool(loose) and id(other) in beside
 
 
 def idle_functions(flow: Flow) -> IdleFunctions:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.callers import are_exclusive
+from ds_migrate.plain.dataflow.calls.callers import are_exclusive, is_repeated
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, root_of
@@ -40,6 +41,8 @@ _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
 Read = tuple[SourceFile, cst.Call]
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
+
+Way = tuple[SourceFile, cst.CSTNode, cst.CSTNode]  # the places in one function, or module, that lead to two calls
 
 
 class Listed(NamedTuple):
@@ -214,13 +217,33 @@ class FileReaders:
     def may_follow(self, read: Read, write: Read) -> bool:
         """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
         shared = list(self.ways(write, read))
-        return not shared or any(
-            (file.position(earlier) < file.position(later) and not are_exclusive(file, earlier, later))
-            or _is_in_one_loop(earlier, later, file)
-            for file, earlier, later in shared
-        )
+        if not shared:
+            return not self._are_apart(read, write)
+        return any(_comes_first(*way) or _is_in_one_loop(*way) for way in shared)
 
-    def ways(self, one: Read, other: Read) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.CSTNode]]:
+    def order(self, writes: Iterable[Read], read: Read) -> bool | None:
+        """Return whether a call may run behind one of others; None where no code leads to both, but a caller may."""
+        is_led = all(map(self._is_led, (place for _, places in self._ways(read) for place in places)))
+        are_apart = True
+        for write in writes:
+            shared = list(self.ways(write, read))
+            if any(_comes_first(*way) or _is_in_one_loop(*way) or _is_repeated(*way) for way in shared):
+                return True
+            are_apart &= (bool(shared) and is_led) or self._are_apart(read, write)
+        return False if are_apart else None
+
+    def _is_led(self, place: Read) -> bool:
+        """Return whether a call of the program runs the function around a place, unless that never runs."""
+        file, node = place
+        function = file.function(node)
+        is_called = function is None or bool(self._facts.callers.of(function))
+        return is_called or idle_functions(self._facts.flow).hold(node, file)
+
+    def _are_apart(self, one: Read, other: Read) -> bool:
+        """Return whether no run of the program comes to both of two calls."""
+        return idle_functions(self._facts.flow).are_apart(one[::-1], other[::-1])
+
+    def ways(self, one: Read, other: Read) -> Iterator[Way]:
         """Yield the places in one function, or module, that lead to two calls."""
         ones, others = dict(self._ways(one)), dict(self._ways(other))
         for key in (key for key in ones if key in others):
@@ -252,7 +275,17 @@ class FileReaders:
         yield from found.items()
 
 
-def _is_in_one_loop(one: cst.CSTNode, other: cst.CSTNode, file: SourceFile) -> bool:
+def _comes_first(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether a node of a function may run before another one, as they are written."""
+    return file.position(one) < file.position(other) and not are_exclusive(file, one, other)
+
+
+def _is_repeated(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether two nodes are one call that runs several times."""
+    return one is other and is_repeated(file, one)
+
+
+def _is_in_one_loop(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Return whether a loop, in their function, holds two different nodes."""
     function = file.function(one)
     loops = {id(a) for a in file.ancestors(one) if isinstance(a, (cst.For, cst.While)) and file.function(a) is function}
