@@ -17,6 +17,9 @@ from leftovers import adopt_orphans, end_leftovers, process_ids
 # One thread for each process: sums are then taken in one order, and two ranks do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Else ranks that a test starts run their command a second time, for a hash seed that all have.
+os.environ.setdefault("PYTHONHASHSEED", "0")
+
 # The key that signs checkpoints: for all processes of this run, and neither the developer's nor another run's.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     state_home = tempfile.TemporaryDirectory(prefix="ds-migrate-tests-")

@@ -13,8 +13,8 @@ Importing both costs seconds of CPU time in every process; a fork of the server 
 
 A process runs a command line of ``python`` with the session, environment, working directory, ``sys.path``,
 ``sys.argv``, signal handlers and random seeds of a fresh process. Modules that are not preloaded are imported by the
-process alone. Four things differ from a fresh process: ``PYTHONHASHSEED`` is the server's, numpy's BLAS has one thread
-(torch has as many as ``OMP_NUM_THREADS``), unbuffered output (``-u``) is written line by line, and no
+process alone. Four things differ from a fresh process: ``PYTHONHASHSEED`` is the server's (0 by default), numpy's BLAS
+has one thread (torch has as many as ``OMP_NUM_THREADS``), unbuffered output (``-u``) is written line by line, and no
 ``weakref.finalize`` of a preloaded module is called at its end.
 
 The server never initialises CUDA, which does not survive a fork, and sees no GPU (``CUDA_VISIBLE_DEVICES=""``): ranks
@@ -71,7 +71,7 @@ class ForkServer:
         self._control, theirs = socket.socketpair()
         self._running: list[ForkedProcess] = []
         sockets = [theirs.fileno(), *([] if listener is None else [listener.fileno()])]
-        variables = {**(os.environ if environment is None else environment)}
+        variables = {"PYTHONHASHSEED": "0", **(os.environ if environment is None else environment)}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _SERVER, ",".join(map(str, sockets)), *preload],

@@ -34,6 +34,7 @@ from typing import Any, NoReturn
 
 from ds_verify.fork_server import NUMBER
 
+_HASH_SEED = os.environ.get("PYTHONHASHSEED", "0")
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 
@@ -234,6 +235,7 @@ def _become(request: _Request) -> None:
     os.chdir(request.directory)
     os.environ.clear()
     os.environ.update(request.environment)
+    os.environ["PYTHONHASHSEED"] = _HASH_SEED  # which all forks have: no rank starts again for one
     time.tzset()
     sys.executable = request.executable or sys.executable
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))

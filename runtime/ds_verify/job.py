@@ -208,6 +208,7 @@ def _environment(job: Job, rank: int, directory: Path) -> dict[str, str]:
     }
     environment[VARIABLES] = json.dumps(dict(job.environment))  # not in a file: they may be secrets
     environment.setdefault("OMP_NUM_THREADS", str(job.threads))
+    environment.setdefault("PYTHONHASHSEED", "0")  # sets of strings have one order in all runs
     if job.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if job.ranks > 1 or job.is_deepspeed_trial or job.kind == "plain":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
+from ds_migrate.options import Options
 from plain_loops import HEADER, LOOP, body, convert, run
 
 EPOCHS = """\
@@ -382,49 +383,13 @@ def test_a_loop_whose_samplers_know_the_ranks_keeps_its_own_decisions(tmp_path: 
     assert "init_distributed(share_random_state=False)" in text
 
 
-@pytest.mark.parametrize(
-    ("setup", "line"),
-    [
-        ("index = {w: i for i, w in enumerate(set(open('words').read().split()))}", 18),
-        ("words = {'a', 'b'}\nchars = list(words)", 19),
-        ("words = set('text')\nindex = {}\nfor word in words:\n    index[word] = len(index)", 20),
-        ("words = set('text') | {'x'}\nindex = dict(zip(words, range(9)))", 19),
-        ("index = [word for word in set('text').union('x')]", 18),
-        ("words = set('text')\ncounts = {}\nfor word in words:\n    counts[word] = 0", 0),
-        ("words = list(set('text'))\nwords.sort()", 0),
-        ("words = set('text')\nwords = words.union('x')\nchars = list(words)", 20),
-        ("a = words.copy()\nwords = a.copy()\nchars = list(a)", 0),
-        ("words = sorted(list(set('text')))\nn = len(tuple(set('text')))", 0),
-        ("words = sorted(list(set('text')) + ['a'])", 0),
-        ("words = natsorted(list(set('text')))", 0),
-        ("places = list({i for i, word in enumerate('text') if word})", 0),
-        ("words = list({word for i, word in enumerate('text')})", 18),
-        ("left = list(set(range(9)) - set(open('words').read().split()))", 0),
-        ("rows = set(range(9))\nchosen = set(open('rows').read())\nindex = list(rows & chosen)", 0),
-        ("index = list(set([int(row) for row in open('rows')]))", 0),
-        ("left, n = [i for i in range(len(data))], 2\nfor _ in range(n):\n    left = list(set(left) - set([1]))", 0),
-        ("words = {1}\nwords.add('text')\nindex = list(words)", 20),
-        ("index = list(set('text')), list(set('other'))", 18),
-        ("def order(words):\n    return list(set(words))", 0),
-        ("names = {'a', 'b'}\nleft = table.drop(columns=[c for c in names if c])", 0),
-        ("names = {'a', 'b'}\nleft = table.filter(columns=[c for c in names if c])", 19),
-        ("index = list(set(torch.ones(3).cpu().numpy()))", 0),
-        ("index = list(set(torch.ones(3).detach().numpy().tolist()))", 0),
-        ("index = list(set(words.numpy()))", 18),
-        ("import numpy as np\nwords = set('text')\nfound = np.isin(['a'], list(words))", 0),
-    ],
-)
-def test_a_set_that_is_numbered_is_for_review(tmp_path: Path, setup: str, line: int) -> None:
-    report = run(tmp_path, train=HEADER + setup + "\n" + LOOP)
-    found = [(f.code, f.line) for _, f in report.findings(Severity.REVIEW)]
-    assert found == ([("DSM616", line)] if line else [])
-
-
-def test_a_set_of_a_file_that_stays_as_it_is_is_for_review_once(tmp_path: Path) -> None:
-    loop = "from words import INDEX\n" + HEADER + LOOP
-    report = run(tmp_path, words="INDEX = {w: i for i, w in enumerate(set('text'))}\n", a=loop, b=loop)
-    found = [(file.path.name, f.code) for file, f in report.findings(Severity.REVIEW)]
-    assert found == [("words.py", "DSM616")]
+def test_a_set_is_for_review_where_ranks_have_no_common_hash_seed(tmp_path: Path) -> None:
+    sets = "torch.manual_seed(0)\nwords = set('text')\nindex = {w: i for i, w in enumerate(words | {'x'})}\n"
+    divided = LOOP.replace("shuffle=True", "sampler=DistributedSampler(data)")
+    loop = f"from torch.utils.data.distributed import DistributedSampler\n{divided}"
+    assert not list(run(tmp_path, train=HEADER + sets + LOOP).findings(Severity.REVIEW))
+    report = run(tmp_path, Options(plain=True, runtime=False), train=HEADER + sets + loop)
+    assert [(f.code, f.line) for _, f in report.findings(Severity.REVIEW)] == [("DSM610", 19)]
 
 
 def test_functions_named_like_their_modules_are_followed(tmp_path: Path) -> None:

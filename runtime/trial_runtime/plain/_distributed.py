@@ -20,6 +20,8 @@ from trial_runtime._ranks import free_port, rank_variables
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain import _random_state
 from trial_runtime.plain._groups import keep_empty_groups
+from trial_runtime.plain._hash_seed import share_hash_seed
+from trial_runtime.plain._written_files import watch_written_files
 from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_process
 
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
@@ -43,6 +45,8 @@ def init_distributed(
     nothing is compiled. Where ranks meet is for the launcher to choose: ``MASTER_ADDR`` and ``MASTER_PORT`` that the
     script has set are set back. Again it does nothing, but for a script that has set another ``WORLD_SIZE`` by then.
 
+    Ranks hash strings alike, so that sets have one order: :func:`share_hash_seed` tells how.
+
     A loader's process that runs the top of the script again (``spawn``, ``forkserver``) is no rank: it starts alone.
 
     Args:
@@ -62,6 +66,8 @@ def init_distributed(
     os.environ.update(_LAUNCHED)
     _check("the world size", world_size, int(os.environ.get("WORLD_SIZE", "1")))
     _check("the number of this rank", rank, int(os.environ.get("RANK", "0")))
+    if _LAUNCHED and not dist.is_initialized():
+        share_hash_seed()
     apply_to_process()
     if not _PATCHES:
         _PATCHES.append(contextlib.ExitStack())
@@ -82,6 +88,8 @@ def init_distributed(
         atexit.register(_end_gloo)
         if share_random_state:
             _random_state.share_random_state()
+    if is_rank and int(os.environ["WORLD_SIZE"]) > 1:
+        watch_written_files()
     deepspeed.init_distributed(dist_backend=started, auto_mpi_discovery=False, verbose=False)
 
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from trial_runtime.plain._agreement import object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed, is_main_rank, local_rank
 from trial_runtime.plain._random_state import share_random_state
+from trial_runtime.plain._written_files import unwatched
 
 Text = TypeVar("Text", bound="str | PurePath")
 _LONGEST_WAIT = timedelta(days=30)
@@ -64,7 +65,8 @@ def rank_0_first() -> Iterator[None]:
     try:
         for _ in range(turn):
             wait_for_all_ranks()
-        yield
+        with unwatched():
+            yield
     finally:
         for _ in range(turn, 3):
             wait_for_all_ranks()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -10,12 +11,12 @@ import libcst as cst
 from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
 from ds_migrate.plain.recognition.facts import Refusal, Site
 from ds_migrate.plain.recognition.parameters.module_use import uses_all_parameters
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, has_star, number
+from ds_migrate.syntax.nodes import argument, dotted, has_star, number
 from ds_migrate.syntax.source import SourceFile
 
 _SEEDS = frozenset({"init_process_group", "manual_seed", "set_seed", "seed_everything"})
@@ -53,7 +54,21 @@ def refuse_inexact(plan: ProgramPlan) -> ProgramPlan:
         for file, maker in training_loaders([s for s, _ in plan.steps], plan.facts)
         if can_be_sharded(maker, file, plan.facts.flow)
     ]  # fmt: skip
-    return plan.refuse(refusals)
+    return replace(plan.refuse(refusals), notes=(*plan.notes, *_first_set(plan)))
+
+
+def _first_set(plan: ProgramPlan) -> Iterator[Note]:
+    """Yield a note for the first set of strings, as far as a line shows it."""
+    for file in plan.facts.flow.files.values():
+        for node in file.nodes(cst.Set, cst.SetComp, cst.Call):
+            if not isinstance(node, cst.Call) or dotted(node.func) in ("set", "frozenset"):
+                yield Note(
+                    Code.PLAIN_DISTRIBUTED, file, node,
+                    "a set of strings has another order on each rank, as each process hashes them otherwise, and only "
+                    "init_distributed() of the runtime gives all one seed",
+                    "start the ranks with PYTHONHASHSEED=0, or sort what is made of sets: sorted(...)",
+                )  # fmt: skip
+                return
 
 
 def _method_calls(plan: ProgramPlan) -> Iterator[Any]:

@@ -37,7 +37,6 @@ from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import unseeded_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
-from ds_migrate.plain.ranks.processes.unordered_sets import numbered_sets
 from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
@@ -99,7 +98,7 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
-        notes = [*self.plan.notes, *copied_engines(self.plan, beside), *numbered_sets(beside, self.flow)]
+        notes = [*self.plan.notes, *copied_engines(self.plan, beside)]
         facts = self.plan.facts
         drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
         notes += [*unshared_generators(drawing, self.flow), *unseeded_environments(drawing, self.flow)]

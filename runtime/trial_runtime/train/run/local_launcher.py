@@ -103,7 +103,11 @@ def _check_gpus(slots: int) -> None:
 
 def _variables_of_several(slots: int) -> dict[str, str]:
     """Return variables that the user may set otherwise."""
-    variables = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // slots)), "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    variables = {
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // slots)),
+        "PYTHONHASHSEED": "0",  # a vocabulary numbered in the order of a set is the same on each rank
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }
     if sys.platform == "linux":
         variables["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens at the machine's own address
     return variables
