@@ -219,3 +219,24 @@ def shares_of_composed_batches() -> list[list[int]]:
 
 def test_batches_that_a_sampler_composes_stay_together() -> None:
     assert run_ranks(shares_of_composed_batches) == [[[0, 1], [4, 5], [8, 10]], [[2, 3], [6, 7], [9, 0]]]
+
+
+def error_of_other_data() -> str:
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader
+    from trial_runtime.errors import InvalidExperimentException
+    from trial_runtime.plain import shard
+
+    found = range(9 - dist.get_rank())  # as behind a download that failed
+    loader: DataLoader[int] = DataLoader(found, batch_size=2)  # type: ignore[arg-type]
+    try:
+        next(iter(shard(loader)))
+    except InvalidExperimentException as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_have_other_numbers_of_samples_raise_an_error_on_each() -> None:
+    first, second = run_ranks(error_of_other_data)
+    assert "this one, rank 0, has 9:" in first
+    assert "rank 0, which has 9; this one, rank 1, has 8:" in second

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter as _Iterator
 
-from trial_runtime.plain._agreement import from_rank_0, object_from_rank_0, world_size
+from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.plain._agreement import any_rank, from_rank_0, object_from_rank_0, world_size
 from trial_runtime.plain._distributed import init_distributed
 
 _DRAWN_AT_ONCE = 16384  # items for each rank
@@ -38,6 +39,8 @@ def shard(loader: _Loader) -> _Loader:
     An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
 
     Raises:
+        InvalidExperimentException: later, on all ranks, where one has more data than another, as behind a download that
+            failed: only what rank 0 has would be trained.
         ValueError: the loader keeps an iterator over all data, which its batches come from.
         ValueError: a rank's share has no whole batch, and ``drop_last`` leaves no other: nothing would be trained.
     """
@@ -57,9 +60,9 @@ def shard(loader: _Loader) -> _Loader:
         )
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         key = "sampler" if loader.batch_sampler is None else "batch_sampler"
-        samplers: dict[str, Any] = {key: _Share(getattr(loader, key))}
+        samplers: dict[str, Any] = {key: _Share(getattr(loader, key), loader.dataset)}
     else:
-        sampler = _Share(loader.sampler, batch_of_order(loader.sampler, loader.batch_size))
+        sampler = _Share(loader.sampler, loader.dataset, batch_of_order(loader.sampler, loader.batch_size))
         if loader.drop_last and isinstance(loader.sampler, Sized):
             _check_share(len(loader.sampler), len(sampler), loader.batch_size)
         samplers = {"sampler": sampler, "batch_sampler": BatchSampler(sampler, loader.batch_size, loader.drop_last)}
@@ -85,6 +88,17 @@ def _check_share(count: int, share: int, size: int) -> None:
         raise ValueError(
             f"a rank's share of {count} samples has {share}, and drop_last leaves out all of them, as a batch has "
             f"{size}: start fewer ranks, or make the batches smaller"
+        )
+
+
+def _check_data(data: object) -> None:
+    """Raise on all ranks where they have other numbers of samples. Collective."""
+    count = len(data) if isinstance(data, Sized) else None
+    expected = object_from_rank_0(count)
+    if any_rank(count != expected):
+        raise InvalidExperimentException(
+            f"ranks have other numbers of samples than rank 0, which has {expected}; this one, rank {dist.get_rank()}, "
+            f"has {count}: let rank 0 fetch or make them before the others (with rank_0_first():), all with one seed"
         )
 
 
@@ -117,10 +131,11 @@ def _counts_ranks(sampler: Any) -> bool:
 class _Share(Sampler[Any]):
     """Every n-th item of a sampler, or group of ``size`` items, from the rank's own on: all ranks have as many."""
 
-    def __init__(self, sampler: Any, size: int = 1) -> None:
-        self.sampler, self._size = sampler, size
+    def __init__(self, sampler: Any, data: object, size: int = 1) -> None:
+        self.sampler, self._data, self._size = sampler, data, size
 
     def __iter__(self) -> Iterator[Any]:
+        _check_data(self._data)
         world, rank = dist.get_world_size(), dist.get_rank()
         drawn, first = iter(self.sampler), list[Any]()
         while items := _drawn_on_rank_0(drawn, drawn_at_once(world, self._size)):
