@@ -22,6 +22,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_conditions import agree_on_condition, let_rank_0_decide
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
+from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, CommonOperations, setting_of, test_of
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
@@ -114,10 +115,11 @@ def agree(
             review(note)
         return False
 
-    sizes = BatchTotals(flow, values)
+    totals = BatchTotals(flow, values)
+    sizes = BatchSizes(values, plan.facts.callers, [maker for _, maker in shares])
 
     def differs(test: cst.BaseExpression, file: SourceFile) -> bool:
-        return values.differs(test, file) or sizes_differ(test, file, values, sizes)
+        return values.differs(test, file) or sizes_differ(test, file, values, totals) or sizes.differ(test, file)
 
     led = [
         (file, node)
@@ -135,7 +137,7 @@ def agree(
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
     if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
-    empty = EmptyBatches(values, differs, common, plan.facts.callers)
+    empty = EmptyBatches(values, differs, sizes, common, plan.facts.callers)
     for file in files:
         for node in [node for home, node in led if home is file]:
             if differs(test_of(node), file) and can_agree(test_of(node), file):
@@ -168,7 +170,7 @@ def agree(
         return decided
     totals = BatchTotals(flow, values)
     parts = loss_parts(plan, totals)
-    for note in unagreed_branches(files, values, common, flow):
+    for note in unagreed_branches(files, values, sizes, common, flow):
         if counts(note.node, note.file) and lone.are_never_at(note.node, note.file):
             review(note)
     for note in share_statistics(plan, files, values, common):

@@ -15,6 +15,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
+from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, test_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
@@ -23,7 +24,7 @@ from ds_migrate.syntax.source import SourceFile
 
 Differs = Callable[[cst.BaseExpression, SourceFile], bool]
 ALL, ANY = "all_ranks", "any_rank"
-_COUNTS = frozenset({"len", "numel", "nelement", "count_nonzero"})
+_COUNTS = frozenset({"len", "size", "numel", "nelement", "count_nonzero"})
 _TESTS = frozenset({"any", "all"})
 _FEW = frozenset({"0", "1", "2"})
 
@@ -34,13 +35,17 @@ class EmptyBatches:
     Args:
         values: what differs by rank.
         differs: returns whether a condition differs, by such values or by how many of them there are.
+        sizes: those that the program asks for of its batches.
         common: the operations that all ranks do together.
         callers: of the program's functions.
     """
 
-    def __init__(self, values: RankValues, differs: Differs, common: CommonOperations, callers: Callers) -> None:
+    def __init__(
+        self, values: RankValues, differs: Differs, sizes: BatchSizes, common: CommonOperations, callers: Callers
+    ) -> None:
         self._values = values
         self._differs = differs
+        self._sizes = sizes
         self._common = common
         self._callers = callers
 
@@ -83,7 +88,7 @@ class EmptyBatches:
                 return True
             return code(limit) in _FEW and not _is_backpropagated(test.left, file)
         if isinstance(test, cst.Call):
-            return called_name(test) in _TESTS | _COUNTS
+            return called_name(test) in _TESTS | _COUNTS or self._sizes.ask_for_any(test, file)
         return isinstance(test, (cst.Name, cst.Attribute))
 
     def _is_of_batch(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> bool:
@@ -119,6 +124,8 @@ def _leaves_out(node: cst.If, file: SourceFile) -> bool:
 
 
 def _is_count(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Subscript):
+        return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
     return isinstance(node, cst.Call) and called_name(node) in _COUNTS
 
 

@@ -10,6 +10,7 @@ from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.agreement.share_sizes import DEPTH, holds_some, sizes_differ
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
@@ -25,7 +26,7 @@ _ADVICE = "make it an if, whose condition all ranks can share by rank_0_decides(
 
 
 def unagreed_branches(
-    files: Iterable[SourceFile], values: RankValues, common: CommonOperations, flow: Flow
+    files: Iterable[SourceFile], values: RankValues, sizes: BatchSizes, common: CommonOperations, flow: Flow
 ) -> Iterator[Note]:
     """Yield a note where ranks may do other things that all do together, and cannot be made to agree."""
     totals = BatchTotals(flow, values)
@@ -48,7 +49,8 @@ def unagreed_branches(
         for loop in file.nodes(cst.For):
             if not common.holds(loop.body):
                 continue
-            taken = next((part for part in walk(loop.iter) if _takes_some(part, file, values, totals)), None)
+            parts = [part for part in walk(loop.iter) if isinstance(part, cst.BaseExpression)]
+            taken = next((part for part in parts if _takes_some(part, file, values, sizes, totals)), None)
             if taken is not None:
                 message = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
                 advice = "make it an if in the loop, whose condition all ranks can share by rank_0_decides()"
@@ -69,12 +71,13 @@ def _ends_early(call: cst.Call, file: SourceFile, values: RankValues, common: Co
     return isinstance(made, cst.GeneratorExp) and common.holds(made.elt) and values.differs(made.elt, file)
 
 
-def _takes_some(node: cst.CSTNode, file: SourceFile, values: RankValues, totals: BatchTotals) -> bool:
-    """Return whether something is as many items of a share of the data as a condition on them gives."""
-    if not isinstance(node, cst.BaseExpression):
-        return False
+def _takes_some(
+    node: cst.BaseExpression, file: SourceFile, values: RankValues, sizes: BatchSizes, totals: BatchTotals
+) -> bool:
+    """Return whether something is as many items of a share of the data as a condition or their sizes give."""
     if isinstance(node, cst.Call) and last_name(node.func) in _TAKES_SOME and len(node.args) == 2:
         return any(values.differs(arg.value, file) or values.is_share(arg.value, file) for arg in node.args)
-    if is_selected(node, file, totals) or holds_some(node, file, values, DEPTH):
+    if is_selected(node, file, totals) or holds_some(node, file, values, DEPTH) or sizes.splits_samples(node, file):
         return True
-    return isinstance(node, cst.Call) and any(sizes_differ(arg.value, file, values, totals) for arg in node.args)
+    given = [arg.value for arg in node.args] if isinstance(node, cst.Call) else []
+    return any(sizes_differ(one, file, values, totals) or sizes.are_of_samples(one, file) for one in given)

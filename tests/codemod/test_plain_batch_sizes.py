@@ -1,0 +1,109 @@
+"""Plain loops on several ranks: conditions and loops by the sizes of what a batch holds, which differ by rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ds_migrate.findings import Severity
+from plain_loops import HEADER, convert, run
+
+HELPERS = """\
+def collate(items):
+    return torch.stack([a for a, _ in items]), [b for _, b in items]
+
+
+def has_targets(batch):
+    return any(len(target['labels']) > 0 for target in batch)
+
+
+def has_boxes(batch):
+    for target in batch:
+        if target['boxes'].shape[0] > 0:
+            return True
+    return False
+
+
+def count(batch):
+    found = 0
+    for target in batch:
+        found += len(target['boxes'])
+    return found
+
+
+"""
+LOOP = """\
+loader = DataLoader(data, batch_size=4, shuffle=True, collate_fn=collate)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    HEAD
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+ROUNDS = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "len(y) == 0",
+        "not len(y)",
+        "y.shape[0] == 0",
+        "y.to('cpu').size(0) < 1",
+        "y.numel() == 0",
+        "len(y[0]['boxes']) == 0",
+        "all(len(target['boxes']) == 0 for target in y)",
+        "sum(len(target) for target in y) == 0",
+        "not has_targets(y)",
+        "not has_boxes(y)",
+        "count(y) == 0",
+        "x.shape[1] > 512",
+    ],
+)
+def test_no_rank_trains_a_batch_in_which_another_has_nothing(condition: str, tmp_path: Path) -> None:
+    """A rank whose images have no boxes went on alone, and the others waited for it in their step."""
+    after = convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", f"if {condition}:\n        continue"))
+    assert f"    if any_rank({condition}):\n        continue\n" in after
+
+
+def test_a_number_of_boxes_that_a_name_holds_is_asked_of_all_ranks(tmp_path: Path) -> None:
+    head = "n = sum([len(target) for target in y])\n    if n == 0:\n        continue"
+    assert "    if any_rank(n == 0):\n" in convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", head))
+
+
+@pytest.mark.parametrize("condition", ["len(x) < 2", "x.size(0) == 1", "x.shape[0] != 4", "len(loader) == 0"])
+def test_a_number_of_samples_is_the_same_on_all_ranks(condition: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", f"if {condition}:\n        continue"))
+    assert f"    if {condition}:\n" in after
+
+
+def test_collected_losses_are_as_many_on_all_ranks(tmp_path: Path) -> None:
+    loop = LOOP.replace("HEAD", "if len(losses) == 0:\n        model.train()") + "    losses.append(loss.item())\n"
+    assert "    if len(losses) == 0:\n" in convert(tmp_path, HELPERS + HEADER + "losses = []\n" + loop)
+
+
+@pytest.mark.parametrize(
+    ("over", "is_long"),
+    [
+        ("range(0, x.size(1), 20)", True),
+        ("x.split(20, 1)", True),
+        ("torch.split(x, 20, dim=1)", True),
+        ("x.unbind(1)", True),
+        ("torch.split(x, 2)", False),
+        ("range(len(x))", False),
+        ("x", False),
+    ],
+)
+@pytest.mark.parametrize("collate", [", collate_fn=collate", ""])
+def test_a_loop_over_the_length_of_samples_is_for_review(
+    over: str, is_long: bool, collate: str, tmp_path: Path
+) -> None:
+    """As parts of a sequence that each make a step: ranks with shorter ones ended before the others."""
+    head, end = LOOP.replace(", collate_fn=collate", collate).split("    HEAD\n")
+    text = f"{head}    for part in {over}:\n" + "".join(f"    {line}\n" for line in end.splitlines())
+    report = run(tmp_path, train=HELPERS + HEADER + text)
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert (ROUNDS in found) is (is_long and bool(collate))
