@@ -42,7 +42,14 @@ from ds_verify.record import Key, Record
 from ds_verify.runs import TrainingRun
 from ds_verify.tolerance import Limits
 from ds_verify.working_copies import working_copy
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 NUMBERS = TensorDataset(torch.arange(10))
 
@@ -125,6 +132,19 @@ class TestOrder:
         assert [batch[0].tolist() for batch in loader] != whole
         take_back()
         assert [batch[0].tolist() for batch in loader] == whole
+
+    def test_a_share_keeps_what_the_sampler_of_a_program_has(self) -> None:
+        class Curriculum(SequentialSampler):
+            epoch = 0
+
+            def set_epoch(self, epoch: int) -> None:
+                self.epoch = epoch
+
+        loader = DataLoader(NUMBERS, batch_size=2, sampler=Curriculum(NUMBERS))
+        share(loader, ranks=2, rank=1)
+        sampler: Any = loader.sampler
+        sampler.set_epoch(3)
+        assert sampler.epoch == 3
 
 
 class TestTrainingLoaders:

@@ -93,6 +93,12 @@ class EveryNth(Sampler[Any]):
     def __len__(self) -> int:
         return -(-len(self._sampler) // self._ranks)
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what the other sampler has, as ``set_epoch``."""
+        if name == "_sampler":
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
 
 def can_share(loader: DataLoader[Any]) -> bool:
     """Return whether ranks can share what the loader reads, and do not do so already."""
