@@ -35,3 +35,33 @@ def test_ranks_wait_before_a_library_gets_the_path_that_rank_0_has_written(lines
 )
 def test_ranks_do_not_wait_before_other_calls(lines: str, tmp_path: Path) -> None:
     assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + HEADER + WRITTEN + lines + LOOP)
+
+
+SAVED = "import json\nimport torch\nout = 'out'\n"
+SAVE = "torch.save({'a': 1}, os.path.join(out, 'best.pt'))\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        SAVE + "found = chem.restore(out, 'best')\n",
+        SAVE + "found = chem.Evaluator(folder=out, name='best.pt').run()\n",
+        SAVE
+        + "def restore(prefix):\n    return torch.load(prefix + '.pt')\nfound = restore(os.path.join(out, 'best'))\n",
+        SAVE + "found = torch.load('%s/%s.pt' % (out, 'best'))\n",
+        "with open(os.path.join(out, 'a.json'), 'w') as f:\n    json.dump({}, f)\nfound = chem.Config(out)\n",
+        "with open(out + '/a.json', 'w') as f:\n    json.dump({}, f)\nfound = chem.Config.from_file(out + '/a.json')\n",
+    ],
+)
+def test_ranks_wait_before_a_file_is_read_by_its_folder_or_a_part_of_its_name(lines: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, IMPORTS + SAVED + HEADER + LOOP + lines)
+    assert after.count("wait_for_all_ranks()\n") == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["found = torch.load('%s/%s.bin' % (out, 'best'))\n", "found = chem.restore('other', 'best')\n",
+     "for sample in range(4):\n    found = torch.load(f'{sample}.pt')\n"],
+)  # fmt: skip
+def test_ranks_do_not_wait_before_other_files_are_read(lines: str, tmp_path: Path) -> None:
+    assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + SAVED + HEADER + LOOP + SAVE + lines)

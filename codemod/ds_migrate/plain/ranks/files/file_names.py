@@ -152,6 +152,21 @@ def _last(path: str) -> str:
     return _BLANK.sub("{}", path).rstrip("/").rpartition("/")[2]
 
 
+def may_be_one(names: frozenset[str], others: frozenset[str]) -> bool:
+    """Return whether a name of a file may be one of others, where parts of both are blanks: "{}.pt" and "best.pt"."""
+    known = [name for name in names if _is_partly_known(name)]
+    found = [name for name in others if _is_partly_known(name)]
+    return any(_matches(one, other) or _matches(other, one) for one in known for other in found)
+
+
+def _is_partly_known(name: str) -> bool:
+    return "<" not in name and name.replace(BLANK, "") not in _NO_NAMES
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(BLANK))), name) is not None
+
+
 def root_of(path: cst.BaseExpression) -> cst.BaseExpression:
     """Return the first folder of a path that is joined: ``root`` of ``os.path.join(root, name)``."""
     while True:

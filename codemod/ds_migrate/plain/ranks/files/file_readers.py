@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.calls.callers import are_exclusive, is_repeated
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, root_of
+from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, may_be_one, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
 from ds_migrate.plain.ranks.files.opened_files import COPIES, OPENERS, opens_to_write
@@ -83,6 +83,16 @@ class FileReaders:
             for other, read, known in self._reads
             if known & names and read is not write and self.may_follow((other, read), (file, write))
         ]
+
+    def likely_of(self, write: Write) -> Iterator[Read]:
+        """Yield the calls that may read what another one has written, by names of which parts are not written out."""
+        names, (home, written, _) = self._names_written(write), write
+        around = {id(outer) for outer in home.ancestors(written)}
+        for file, read, known in self._reads:
+            loops = [outer for outer in file.ancestors(read) if isinstance(outer, (cst.For, cst.While))]
+            is_behind = self.may_follow((file, read), (home, written)) and all(id(loop) in around for loop in loops)
+            if read is not written and not known & names and may_be_one(names, known) and is_behind:
+                yield file, read
 
     def lists_of(self, write: Write) -> list[Read]:
         """Return the calls that may list a folder with what another call has written, behind it."""

@@ -9,11 +9,13 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.plain.ranks.files.file_names import root_of
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.syntax.nodes import called_name, code
 from ds_migrate.syntax.source import SourceFile
 
+_LOOPS = (cst.For, cst.While)
 _WRITER = re.compile("save|write|dump|export|log|plot|upload|to_|mkdir|make_?dirs|remove", re.IGNORECASE)
 
 
@@ -29,6 +31,15 @@ def users_of(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
         if _may_read(call, file, flow) and not is_guarded(call, file)
         if readers.may_follow((file, call), (file, written))
     ]  # fmt: skip
+
+
+def users_of_folder(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
+    """Return the calls that may read what a call has written, as they get its folder behind it."""
+    file, written, path = write
+    paths = [path, *flow.scopes(file).assigned(path)] if isinstance(path, (cst.Name, cst.Attribute)) else [path]
+    folders = [root_of(one) for one in paths]
+    found = [user for one in folders if one not in paths for user in users_of((file, written, one), readers, flow)]
+    return [(home, call) for home, call in found if not any(isinstance(o, _LOOPS) for o in home.ancestors(call))]
 
 
 def _may_read(call: cst.Call, file: SourceFile, flow: Flow) -> bool:

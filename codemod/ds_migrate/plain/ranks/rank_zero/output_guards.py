@@ -12,7 +12,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
-from ds_migrate.plain.ranks.files.path_users import users_of
+from ds_migrate.plain.ranks.files.path_users import users_of, users_of_folder
 from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.lone_scripts import runs_alone
@@ -92,8 +92,9 @@ class OutputGuards:
             if runs_in_turn(call, file):
                 continue  # the others come when it is written
             is_rank_0s = is_guarded(call, file) if runs_alone(file, self._flow) else _has_new_guard(call, file)
-            reads = [*readers.of(call, path, file), *users_of((file, call, path), readers, self._flow)]
-            for read in reads if is_rank_0s else ():
+            write = file, call, path
+            users = users_of(write, readers, self._flow)
+            for read in [*readers.of(call, path, file), *users] if is_rank_0s else ():
                 if loads_weights(read[1], read[0], self._flow):
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):
@@ -103,7 +104,11 @@ class OutputGuards:
                     advice = "let all ranks wait before they read it: wait_for_all_ranks()"
                     notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
             is_rank_0s |= file.edits.is_done(call, NOWHERE)
-            for read in readers.lists_of((file, call, path)) if is_rank_0s else ():
+            likely = [*users, *readers.likely_of(write), *users_of_folder(write, readers, self._flow)]
+            for read in likely if is_rank_0s else ():
+                if readers.can_wait(read) and not loads_weights(read[1], read[0], self._flow):
+                    readers.wait(read)
+            for read in readers.lists_of(write) if is_rank_0s else ():
                 if readers.can_wait(read):
                     readers.wait(read)
                 elif (function := id(read[0].function(read[1]) or read[0])) not in listing:
