@@ -78,9 +78,8 @@ class Flow:
         """Let values flow until nothing changes, at first without the results of calls that may still be found."""
         self._definitions.bind()
         registries = self._expressions.registries = Registries(self._scopes, self._definitions.origin)
-        for file in self.files.values():
-            for node in file.nodes(cst.ClassDef, cst.FunctionDef):
-                registries.add(node, file)
+        for file, node in self.nodes(cst.ClassDef, cst.FunctionDef):
+            registries.add(node, file)
         for one in self._given:
             made = self._variables.make(Kind.OBJECT, one.parameter, one.file)
             self._variables.add((id(one.function), one.parameter.name.value), frozenset({made}))
@@ -108,6 +107,14 @@ class Flow:
                 for variable, values in give():
                     variables.add(variable, values)
         variables.reader = None
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Iterator[tuple[SourceFile, Any]]:
+        """Yield the nodes of some kinds in all files, each with its file."""
+        return ((file, node) for file in self.files.values() for node in file.nodes(*kinds))
+
+    def attributes(self, name: str) -> Iterator[tuple[SourceFile, cst.Attribute]]:
+        """Yield the attributes with a name in all files, each with its file."""
+        return ((file, node) for file in self.files.values() for node in file.attributes_by_name.get(name, ()))
 
     def is_command(self, function: cst.FunctionDef) -> bool:
         """Return whether a function is installed as a command, by which a program begins."""

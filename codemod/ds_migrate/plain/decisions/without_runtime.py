@@ -108,9 +108,7 @@ def _may_hold_buffers(plan: ProgramPlan, site: Site) -> bool:
     """Return whether a module of the engine may have buffers: it is of a library, or the program names some."""
     if any(not value.of and not value.name.startswith("torch.nn.") for value in site.of):
         return True
-    return any(
-        node.value.startswith(_HOLD_BUFFERS) for file in plan.facts.flow.files.values() for node in file.nodes(cst.Name)
-    )
+    return any(node.value.startswith(_HOLD_BUFFERS) for _, node in plan.facts.flow.nodes(cst.Name))
 
 
 def _reaches_all(plan: ProgramPlan, site: Site) -> bool:

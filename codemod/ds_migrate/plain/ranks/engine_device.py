@@ -124,9 +124,8 @@ def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
 
 def _other_uses(flow: Flow) -> Values:
     """Return the values of a program that it does not use as devices alone."""
-    nodes = ((node, file) for file in flow.files.values() for node in file.nodes(cst.Name, cst.Attribute))
     return frozenset(
-        value for node, file in nodes if not _only_moves(node, file)
+        value for file, node in flow.nodes(cst.Name, cst.Attribute) if not _only_moves(node, file)
         for value in of_kind(flow.values(node, file), Kind.OBJECT)
     )  # fmt: skip
 

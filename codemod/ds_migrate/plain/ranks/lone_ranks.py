@@ -78,8 +78,7 @@ class LoneRanks:
         """Return the functions that loaders call for their batches and processes, by identity."""
         return {
             value.key
-            for file in self._flow.files.values()
-            for call in file.nodes(cst.Call)
+            for file, call in self._flow.nodes(cst.Call)
             for arg in call.args
             if arg.keyword is not None and arg.keyword.value in _MAKE_BATCHES
             for value in of_kind(self._flow.values(arg.value, file), Kind.FUNCTION, Kind.METHOD)
@@ -101,8 +100,7 @@ class LoneRanks:
             return known
         unknown = [
             (file, call)
-            for file in self._flow.files.values()
-            for node in file.attributes_by_name.get(name, ())
+            for file, node in self._flow.attributes(name)
             if isinstance(call := file.parent(node), cst.Call) and call.func is node
             and not of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.INSTANCE, Kind.CLASS)
         ]  # fmt: skip

@@ -35,5 +35,4 @@ def may_run_alone(file: SourceFile, facts: LoopFacts) -> bool:
 
 
 def _calls_that_start(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
-    files = flow.files.values()
-    return [(file, call) for file in files for call in file.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]
+    return [(file, call) for file, call in flow.nodes(cst.Call) if flow.is_call_of(call, file, INIT)]

@@ -56,15 +56,14 @@ def find_refusals(
 def _replaced_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
     """Yield the lines that give an optimizer another ``step()`` when the program runs, as for differential privacy."""
     optimizers = frozenset(value for step in steps for value in step.optimizers)
-    for file in flow.files.values():
-        for target in file.attributes_by_name.get("step", ()):
-            if isinstance(file.parent(target), cst.AssignTarget) and flow.values(target.value, file) & optimizers:
-                yield Refusal(
-                    Code.PLAIN_GRADIENTS, file, target,
-                    "step() of an optimizer is replaced here, and may change gradients that ranks have averaged",
-                    "call what it does in the loop, before step()",
-                )  # fmt: skip
-                return
+    for file, target in flow.attributes("step"):
+        if isinstance(file.parent(target), cst.AssignTarget) and flow.values(target.value, file) & optimizers:
+            yield Refusal(
+                Code.PLAIN_GRADIENTS, file, target,
+                "step() of an optimizer is replaced here, and may change gradients that ranks have averaged",
+                "call what it does in the loop, before step()",
+            )  # fmt: skip
+            return
 
 
 def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:

@@ -118,12 +118,11 @@ class _Readers(RankExpressions):
 
 def _unknown_inputs(flow: Flow) -> Iterator[Variable]:
     """Yield the arguments of ``forward()`` where no call is found, as of a part of ``nn.Sequential``: of batches."""
-    calls = [(call, file) for file in flow.files.values() for call in file.nodes(cst.Call)]
-    given = {variable for call, file in calls for variable, _ in flow.passed(call, file)}
-    given |= {variable for call, file in calls for variable, _ in applied_inputs(call, file, flow)}
+    calls = list(flow.nodes(cst.Call))
+    given = {variable for file, call in calls for variable, _ in flow.passed(call, file)}
+    given |= {variable for file, call in calls for variable, _ in applied_inputs(call, file, flow)}
     others = functions_with_other_calls(flow)
-    for file in flow.files.values():
-        for function in file.nodes(cst.FunctionDef):
-            inputs = [(id(function), p.name.value) for p in parameters(function)[1:]]
-            if function.name.value == "forward" and (id(function) in others or not given.intersection(inputs)):
-                yield from inputs
+    for _, function in flow.nodes(cst.FunctionDef):
+        inputs = [(id(function), p.name.value) for p in parameters(function)[1:]]
+        if function.name.value == "forward" and (id(function) in others or not given.intersection(inputs)):
+            yield from inputs

@@ -25,14 +25,13 @@ def applied_inputs(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tup
 def functions_with_other_calls(flow: Flow) -> set[int]:
     """Return the functions ``forward()``, by identity, whose inputs are not all known from calls of ``apply()``."""
     found = set[int]()
-    for file in flow.files.values():
-        for node in file.attributes_by_name.get("apply", ()):
-            call = file.parent(node)
-            is_call = isinstance(call, cst.Call) and call.func is node
-            is_plain = is_call and isinstance(call, cst.Call) and not any(a.star or a.keyword for a in call.args)
-            for function in _functions(node, file, flow):
-                if not is_plain or isinstance(function.params.star_arg, cst.Param):
-                    found.add(id(function))
+    for file, node in flow.attributes("apply"):
+        call = file.parent(node)
+        is_call = isinstance(call, cst.Call) and call.func is node
+        is_plain = is_call and isinstance(call, cst.Call) and not any(a.star or a.keyword for a in call.args)
+        for function in _functions(node, file, flow):
+            if not is_plain or isinstance(function.params.star_arg, cst.Param):
+                found.add(id(function))
     return found
 
 

@@ -27,23 +27,22 @@ class Callers:
         self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
         self._given: dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]] = {}
         self._leading: dict[int, set[int]] = {}
-        for file in flow.files.values():
-            for call in file.nodes(cst.Call):
-                callees = flow.values(call.func, file)
-                target = started(call, callees)
-                if target is not None:
-                    callees = flow.values(target, file)
-                callees = flow.chosen_by(call, file) | (NOTHING if flow.is_of_factory(call, file) else callees)
-                for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
-                    self._calls.setdefault(value.key, []).append((file, call))
-                for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):
-                    method = flow.classes.method(value.key, "__init__" if value.kind is Kind.CLASS else "__call__")
-                    if method is not None:
-                        self._calls.setdefault(method.key, []).append((file, call))
-                for value in of_kind(callees, Kind.MODULE):
-                    method = flow.classes.method(value.of, "forward") if value.of else None
-                    if method is not None and _trains(method, flow):
-                        self._calls.setdefault(method.key, []).append((file, call))
+        for file, call in flow.nodes(cst.Call):
+            callees = flow.values(call.func, file)
+            target = started(call, callees)
+            if target is not None:
+                callees = flow.values(target, file)
+            callees = flow.chosen_by(call, file) | (NOTHING if flow.is_of_factory(call, file) else callees)
+            for value in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
+                self._calls.setdefault(value.key, []).append((file, call))
+            for value in of_kind(callees, Kind.CLASS, Kind.INSTANCE):
+                method = flow.classes.method(value.key, "__init__" if value.kind is Kind.CLASS else "__call__")
+                if method is not None:
+                    self._calls.setdefault(method.key, []).append((file, call))
+            for value in of_kind(callees, Kind.MODULE):
+                method = flow.classes.method(value.of, "forward") if value.of else None
+                if method is not None and _trains(method, flow):
+                    self._calls.setdefault(method.key, []).append((file, call))
 
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         return self._calls.get(id(function), ())

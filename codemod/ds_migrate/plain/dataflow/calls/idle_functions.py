@@ -121,8 +121,8 @@ def _files_beside_training(flow: Flow) -> Collection[SourceFile]:
 def _called(flow: Flow) -> frozenset[str]:
     """Return the functions of libraries that code which runs may call, by their dotted names."""
     idle = idle_functions(flow)
-    places = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
-    called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for call, file in places)
+    nodes = flow.nodes(cst.Call)
+    called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for file, call in nodes)
     return frozenset(v.name for call, file, values in called for v in values if not idle.hold(call, file))
 
 

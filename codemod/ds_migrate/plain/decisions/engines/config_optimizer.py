@@ -59,12 +59,11 @@ def _is_used_as_torchs(plan: ProgramPlan, site: Site) -> bool:
     handled |= {id(n) for z in plan.facts.operations.zero_grads for n in walk(z.call)}
     handled |= {id(n) for s in plan.state_calls for n in walk(s.call)}
     handled |= {id(n) for _, arg, _ in plan.names.arguments.values() for n in walk(arg)}
-    for other in plan.facts.flow.files.values():
-        for node in other.nodes(cst.Name, cst.Attribute):
-            if id(node) in handled or node is site.target or not plan.facts.flow.values(node, other) & site.optimizers:
-                continue
-            around = other.parent(node)
-            is_target = isinstance(around, cst.AssignTarget)
-            if not is_target and not (isinstance(around, cst.Attribute) and around.attr.value == "param_groups"):
-                return True
+    for other, node in plan.facts.flow.nodes(cst.Name, cst.Attribute):
+        if id(node) in handled or node is site.target or not plan.facts.flow.values(node, other) & site.optimizers:
+            continue
+        around = other.parent(node)
+        is_target = isinstance(around, cst.AssignTarget)
+        if not is_target and not (isinstance(around, cst.Attribute) and around.attr.value == "param_groups"):
+            return True
     return False

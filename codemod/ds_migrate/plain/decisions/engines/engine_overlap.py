@@ -66,6 +66,5 @@ def _may_share(one: Site, other: Site, flow: Flow) -> bool:
     return any(
         (isinstance(file.parent(node), cst.AssignTarget) and node.attr.value in ("weight", "bias"))
         or (isinstance(file.parent(node), (cst.Arg, cst.Assign, cst.Element)) and node.attr.value in names)
-        for file in flow.files.values()
-        for node in file.nodes(cst.Attribute)
+        for file, node in flow.nodes(cst.Attribute)
     )

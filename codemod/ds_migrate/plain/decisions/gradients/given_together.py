@@ -55,16 +55,15 @@ def _stores(
     """Return what assigns an attribute of ``self`` in its class and relatives; None where other code does, too."""
     flow, own = plan.facts.flow, file.class_around(node)
     found = []
-    for at in flow.files.values():
-        for line in at.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign):
-            for target in targets(line):
-                if not isinstance(target, cst.Attribute) or target.attr.value != node.attr.value:
-                    continue
-                around = at.class_around(line)
-                if dotted(target.value) != "self" or own is None or isinstance(line, cst.AugAssign):
-                    return None
-                if around is not None and flow.classes.root(id(around)) == flow.classes.root(id(own)):
-                    found.append((at, line))
+    for at, line in flow.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign):
+        for target in targets(line):
+            if not isinstance(target, cst.Attribute) or target.attr.value != node.attr.value:
+                continue
+            around = at.class_around(line)
+            if dotted(target.value) != "self" or own is None or isinstance(line, cst.AugAssign):
+                return None
+            if around is not None and flow.classes.root(id(around)) == flow.classes.root(id(own)):
+                found.append((at, line))
     return found
 
 

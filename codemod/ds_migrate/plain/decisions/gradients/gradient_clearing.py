@@ -94,12 +94,11 @@ def _clears(zero: ZeroGrad, site: Site) -> bool:
 def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
     """Yield where the program reads gradients, or changes them, other than between backward() and step()."""
     flow = plan.facts.flow
-    for file in flow.files.values():
-        for node in file.attributes_by_name.get("grad", ()):
-            is_function = of_kind(flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
-            is_other = bool(is_function) or plan.facts.operations.is_attacked(node.value, file)
-            if not (is_other or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
-                yield file, node
+    for file, node in flow.attributes("grad"):
+        is_function = of_kind(flow.values(node.value, file), Kind.EXTERNAL)  # torch.autograd.grad
+        is_other = bool(is_function) or plan.facts.operations.is_attacked(node.value, file)
+        if not (is_other or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
+            yield file, node
 
 
 def _events(place: Place, plan: ProgramPlan) -> list[Step | Backward]:

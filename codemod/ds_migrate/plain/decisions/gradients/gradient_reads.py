@@ -59,13 +59,12 @@ def is_read_between(first: Place, second: Place, plan: ProgramPlan) -> bool:
 def _reads(plan: ProgramPlan) -> Iterator[tuple[Place, cst.Attribute]]:
     """Yield where a program reads gradients that may be those of parameters."""
     engines = {value.key for site in plan.facts.sites for value in site.of}
-    for file in plan.facts.flow.files.values():
-        for node in file.attributes_by_name.get("grad", ()):
-            is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
-            is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
-            is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
-            if not is_other and _is_of_parameter(node.value, file, plan.facts.flow):
-                yield Place(file, node), node
+    for file, node in plan.facts.flow.attributes("grad"):
+        is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
+        is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
+        is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
+        if not is_other and _is_of_parameter(node.value, file, plan.facts.flow):
+            yield Place(file, node), node
 
 
 def _is_of_parameter(owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:

@@ -241,11 +241,10 @@ class EngineNames:
     def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
         """Let an object that is given an optimizer keep its engine too."""
         found = []
-        for other in self._flow.files.values():
-            for assign in other.nodes(cst.Assign, cst.AnnAssign):
-                for target in targets(assign):
-                    if isinstance(target, cst.Attribute) and self._flow.variable(target, other) == variable:
-                        found.append((other, assign, target))
+        for other, assign in self._flow.nodes(cst.Assign, cst.AnnAssign):
+            for target in targets(assign):
+                if isinstance(target, cst.Attribute) and self._flow.variable(target, other) == variable:
+                    found.append((other, assign, target))
         if len(found) != 1 or dotted(found[0][2]) is None or found[0][1].value is None:
             raise UntracedError(f"{dotted(node)} is bound in a way that cannot be followed", file, node)
         other, assign, target = found[0]

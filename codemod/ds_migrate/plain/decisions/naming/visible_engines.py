@@ -85,7 +85,6 @@ class VisibleEngines:
             and self._flow.variable(target, other) == variable
             and assign.value is not None
             and self._may_be_none(assign.value, other)
-            for other in self._flow.files.values()
-            for assign in other.nodes(cst.Assign, cst.AnnAssign)
+            for other, assign in self._flow.nodes(cst.Assign, cst.AnnAssign)
             for target in targets(assign)
         )

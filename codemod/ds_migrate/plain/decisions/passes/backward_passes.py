@@ -127,8 +127,7 @@ def _sets_gradients(step: Step, facts: LoopFacts) -> bool:
             (file is step.file and file.function(node) is step.function)
             or bool(facts.callers.leading_to(file.function(node), step.file, step.function))
         )
-        for file in facts.flow.files.values()
-        for node in file.attributes_by_name.get("grad", ())
+        for file, node in facts.flow.attributes("grad")
     )
 
 

@@ -89,11 +89,10 @@ def _is_option(node: cst.Attribute, file: SourceFile) -> bool:
 
 def broadcasts_buffers(site: Site, facts: LoopFacts) -> bool:
     """Return whether DistributedDataParallel gave all ranks the buffers of rank 0."""
-    for file in facts.flow.files.values():
-        for call in file.nodes(cst.Call):
-            if not facts.flow.is_call_of(call, file, DISTRIBUTED) or not facts.flow.values(call, file) & site.of:
-                continue
-            kept = argument(call, None, "broadcast_buffers")
-            if kept is None or dotted(kept.value) != "False":
-                return True
+    for file, call in facts.flow.nodes(cst.Call):
+        if not facts.flow.is_call_of(call, file, DISTRIBUTED) or not facts.flow.values(call, file) & site.of:
+            continue
+        kept = argument(call, None, "broadcast_buffers")
+        if kept is None or dotted(kept.value) != "False":
+            return True
     return False

@@ -46,7 +46,7 @@ def _has_one_module(plan: ProgramPlan) -> bool:
         return False
     (site,) = facts.sites
     is_list = site.modules[0].startswith("*")
-    names = (node.value for file in facts.flow.files.values() for node in file.nodes(cst.Name))
+    names = (node.value for _, node in facts.flow.nodes(cst.Name))
     if is_list or site.tensors or plan.has_scaler or any("autocast" in name for name in names):
         return False  # an engine's forward switches autocast off, and the module is right under autocast
     # Where there may be several, which of them is called is unknown, and the module is right for each.
@@ -97,12 +97,11 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, d
 def _assigned(node: cst.Attribute, file: SourceFile, flow: Flow) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
     """Yield what the program assigns to an attribute."""
     variable = flow.variable(node, file)
-    for other in flow.files.values():
-        for target in other.attributes_by_name.get(node.attr.value, ()):
-            line = other.statement(target)
-            lines = other.nodes(cst.Assign, below=line) if isinstance(other.parent(target), cst.AssignTarget) else ()
-            if variable is not None and flow.variable(target, other) == variable:
-                yield from ((other, assign.value) for assign in lines)
+    for other, target in flow.attributes(node.attr.value):
+        line = other.statement(target)
+        lines = other.nodes(cst.Assign, below=line) if isinstance(other.parent(target), cst.AssignTarget) else ()
+        if variable is not None and flow.variable(target, other) == variable:
+            yield from ((other, assign.value) for assign in lines)
 
 
 def _shares_loop(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:

@@ -23,25 +23,23 @@ def moves_inputs(site: Site, facts: LoopFacts) -> bool:
     """Return whether a wrapper of a site's modules moved batches to their device, as they come from a loader."""
     if not any(True for _ in _moving_wrappers(site, facts)):
         return False
-    for file in facts.flow.files.values():
-        for call in file.nodes(cst.Call):
-            if not of_kind(facts.flow.values(call.func, file), Kind.MODULE, Kind.OBJECT) & site.of:
-                continue
-            if any(_is_unmoved(arg.value, file, facts.flow, _DEPTH) for arg in call.args):
-                return True
+    for file, call in facts.flow.nodes(cst.Call):
+        if not of_kind(facts.flow.values(call.func, file), Kind.MODULE, Kind.OBJECT) & site.of:
+            continue
+        if any(_is_unmoved(arg.value, file, facts.flow, _DEPTH) for arg in call.args):
+            return True
     return False
 
 
 def _moving_wrappers(site: Site, facts: LoopFacts) -> Iterator[cst.Call]:
     """Yield the wrappers of a site's modules that know a device: DistributedDataParallel by ``device_ids``."""
-    for file in facts.flow.files.values():
-        for call in file.nodes(cst.Call):
-            if not facts.flow.is_call_of(call, file, WRAPPERS) or not facts.flow.values(call, file) & site.of:
-                continue
-            devices = argument(call, 1, "device_ids")
-            is_known = devices is not None and dotted(devices.value) != "None"
-            if is_known or not facts.flow.is_call_of(call, file, DISTRIBUTED):
-                yield call
+    for file, call in facts.flow.nodes(cst.Call):
+        if not facts.flow.is_call_of(call, file, WRAPPERS) or not facts.flow.values(call, file) & site.of:
+            continue
+        devices = argument(call, 1, "device_ids")
+        is_known = devices is not None and dotted(devices.value) != "None"
+        if is_known or not facts.flow.is_call_of(call, file, DISTRIBUTED):
+            yield call
 
 
 def _is_unmoved(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:

@@ -50,8 +50,7 @@ def wrapped_modules(facts: LoopFacts) -> Values:
     trained = frozenset(value for site in facts.sites for value in site.of)
     return trained & frozenset(
         value
-        for file in facts.flow.files.values()
-        for call in file.nodes(cst.Call)
+        for file, call in facts.flow.nodes(cst.Call)
         if facts.flow.is_call_of(call, file, DISTRIBUTED)
         for value in facts.flow.values(call, file)
     )

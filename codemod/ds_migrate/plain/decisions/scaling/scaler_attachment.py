@@ -28,15 +28,14 @@ def find_makers(own: Values, flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
         InexactScalingError: it is none of torch's.
     """
     found: list[tuple[SourceFile, cst.Call]] = []
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            for value in flow.values(call, file):
-                if value in own and value.key == id(call):
-                    if value.name not in SCALERS:
-                        raise InexactScalingError(
-                            f"{value.name} is no GradScaler of torch", file, call, "use torch.amp.GradScaler"
-                        )
-                    found.append((file, call))
+    for file, call in flow.nodes(cst.Call):
+        for value in flow.values(call, file):
+            if value in own and value.key == id(call):
+                if value.name not in SCALERS:
+                    raise InexactScalingError(
+                        f"{value.name} is no GradScaler of torch", file, call, "use torch.amp.GradScaler"
+                    )
+                found.append((file, call))
     return found
 
 

@@ -90,13 +90,12 @@ def check_unknown(operations: Iterable[Step | Backward], facts: LoopFacts) -> No
         place for place in operations
         if isinstance(place, Backward) and place.scaler is None and _method(place.loss) == "scale"
     ]  # fmt: skip
-    for file in facts.flow.files.values():
-        for call in file.nodes(cst.Call):
-            is_other = _method(call) == "step" and call.args and id(call) not in stepped
-            if is_other and not is_dead(call, file, facts.flow, facts.callers):
-                given = facts.flow.values(call.args[0].value, file)
-                if any(given & site.optimizers for site in facts.sites):
-                    found.append(Place(file, call))
+    for file, call in facts.flow.nodes(cst.Call):
+        is_other = _method(call) == "step" and call.args and id(call) not in stepped
+        if is_other and not is_dead(call, file, facts.flow, facts.callers):
+            given = facts.flow.values(call.args[0].value, file)
+            if any(given & site.optimizers for site in facts.sites):
+                found.append(Place(file, call))
     for place in found:
         message, way_out = UNKNOWN_SCALER
         raise InexactScalingError(message, place.file, place.node, way_out)
@@ -113,11 +112,10 @@ def _check_references(own: Values, flow: Flow) -> None:
 
 def _calls(own: Values, flow: Flow) -> Iterator[tuple[SourceFile, cst.Call, str]]:
     """Yield the calls of a scaler's methods."""
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            func = call.func
-            if isinstance(func, cst.Attribute) and flow.values(func.value, file) & own:
-                yield file, call, func.attr.value
+    for file, call in flow.nodes(cst.Call):
+        func = call.func
+        if isinstance(func, cst.Attribute) and flow.values(func.value, file) & own:
+            yield file, call, func.attr.value
 
 
 def _method(node: cst.CSTNode) -> str | None:
@@ -227,12 +225,11 @@ def _check_clips(steps: list[Step], unscaled: list[Place], plan: ProgramPlan) ->
 
 def _check_escapes(own: Values, flow: Flow) -> None:
     """Refuse a scaler that is given to a call that is not of this program: what it does there is unknown."""
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            given = [a for a in call.args if flow.values(a.value, file) & own]
-            callees = flow.values(call.func, file)
-            if given and not of_kind(callees, Kind.FUNCTION, Kind.METHOD, Kind.CLASS):
-                raise InexactScalingError(
-                    "the GradScaler is given to a call that cannot be followed", file, call,
-                    "call scaler.scale(), scaler.step() and scaler.update() in the loop",
-                )  # fmt: skip
+    for file, call in flow.nodes(cst.Call):
+        given = [a for a in call.args if flow.values(a.value, file) & own]
+        callees = flow.values(call.func, file)
+        if given and not of_kind(callees, Kind.FUNCTION, Kind.METHOD, Kind.CLASS):
+            raise InexactScalingError(
+                "the GradScaler is given to a call that cannot be followed", file, call,
+                "call scaler.scale(), scaler.step() and scaler.update() in the loop",
+            )  # fmt: skip

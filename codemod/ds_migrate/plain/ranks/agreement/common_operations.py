@@ -57,11 +57,10 @@ class CommonOperations:
         places: list[tuple[SourceFile, cst.CSTNode]] = [(p.file, p.node) for p, _ in (*plan.steps, *plan.backwards)]
         places += changes
         loaded: set[Variable] = set()
-        for file in plan.facts.flow.files.values():
-            for call in file.nodes(cst.Call):
-                if _is_shared_call(call, file, plan):
-                    places.append((file, call))
-                    loaded.update(_variables(call.args, file, plan.facts.flow))
+        for file, call in plan.facts.flow.nodes(cst.Call):
+            if _is_shared_call(call, file, plan):
+                places.append((file, call))
+                loaded.update(_variables(call.args, file, plan.facts.flow))
         loops = plan.facts.flow.once("loops over loaders", lambda: list(_loops(plan.facts.flow)))
         places += [(file, loop) for file, loop, loaders in loops if values.are_shares(loaders)]
         settings: list[tuple[SourceFile, cst.BaseExpression]] = []
@@ -123,18 +122,16 @@ class CommonOperations:
 
 def _loops(flow: Flow) -> Iterator[tuple[SourceFile, cst.For, Values]]:
     """Yield the loops of a program that run over loaders, with these."""
-    for file in flow.files.values():
-        for loop in file.nodes(cst.For):
-            if loaders := loaders_of(loop.iter, file, flow):
-                yield file, loop, loaders
+    for file, loop in flow.nodes(cst.For):
+        if loaders := loaders_of(loop.iter, file, flow):
+            yield file, loop, loaders
 
 
 def _handled_errors(flow: Flow) -> Iterator[str]:
     """Yield the names of the classes of errors that a program handles."""
-    for file in flow.files.values():
-        for handler in file.nodes(cst.ExceptHandler):
-            if handler.type is not None:
-                yield from map(last_name, elements(handler.type))
+    for _, handler in flow.nodes(cst.ExceptHandler):
+        if handler.type is not None:
+            yield from map(last_name, elements(handler.type))
 
 
 def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:

@@ -25,12 +25,11 @@ def source_writes(
         values: those that differ by rank, which are agreed on where they become a setting.
     """
     sources = set(_sources(settings, flow))
-    for file in flow.files.values():
-        for line in file.nodes(cst.Assign, cst.AugAssign):
-            for target in targets(line):
-                is_source = isinstance(target, cst.Attribute) and flow.variable(target, file) in sources
-                if is_source and not values.differs(target, file):
-                    yield file, line
+    for file, line in flow.nodes(cst.Assign, cst.AugAssign):
+        for target in targets(line):
+            is_source = isinstance(target, cst.Attribute) and flow.variable(target, file) in sources
+            if is_source and not values.differs(target, file):
+                yield file, line
 
 
 def _sources(settings: Iterable[tuple[SourceFile, cst.BaseExpression]], flow: Flow) -> Iterator[Variable]:

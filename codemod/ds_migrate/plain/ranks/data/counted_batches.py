@@ -33,33 +33,31 @@ def counted_batches(makers: Makers, counted: Collection[int], flow: Flow) -> Ite
     given = [(file, argument(maker, 0, "dataset")) for file, maker in makers]
     held = {flow.variable(arg.value, file) for file, arg in given if arg is not None} - {None}
     held |= {whole for part, whole in _splits(flow) if part in held}
-    for file in flow.files.values():
-        for node in file.nodes(cst.BinaryOperation):
-            if not isinstance(node.operator, (cst.Divide, cst.FloorDivide)) or not _BATCH.search(code(node.right)):
+    for file, node in flow.nodes(cst.BinaryOperation):
+        if not isinstance(node.operator, (cst.Divide, cst.FloorDivide)) or not _BATCH.search(code(node.right)):
+            continue
+        for call in _lengths(node.left, file, flow):
+            data, loaders = call.args[0].value, NOTHING
+            if id(call) in counted:
                 continue
-            for call in _lengths(node.left, file, flow):
-                data, loaders = call.args[0].value, NOTHING
-                if id(call) in counted:
-                    continue
-                if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
-                    loaders = loaders_of(data.value, file, flow)
-                if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
-                    yield Note(
-                        Code.PLAIN_SAMPLER, file, node,
-                        "this counts the batches of all data, and on several ranks each one has a share of them",
-                        "use len() of the loader, which is that of the share",
-                    )  # fmt: skip
-                    break
+            if isinstance(data, cst.Attribute) and data.attr.value == "dataset":
+                loaders = loaders_of(data.value, file, flow)
+            if flow.variable(data, file) in held or any(id(flow.node(loader)) in nodes for loader in loaders):
+                yield Note(
+                    Code.PLAIN_SAMPLER, file, node,
+                    "this counts the batches of all data, and on several ranks each one has a share of them",
+                    "use len() of the loader, which is that of the share",
+                )  # fmt: skip
+                break
 
 
 def _splits(flow: Flow) -> Iterator[tuple[Variable | None, Variable | None]]:
     """Yield the variable of each part that ``random_split()`` makes of a dataset, with that of the dataset."""
-    for file in flow.files.values():
-        for line in file.nodes(cst.Assign):
-            made = line.value
-            if isinstance(made, cst.Call) and (dotted(made.func) or "").endswith("random_split") and made.args:
-                whole = flow.variable(made.args[0].value, file)
-                yield from ((flow.variable(target, file), whole) for target, _ in set_values(line))
+    for file, line in flow.nodes(cst.Assign):
+        made = line.value
+        if isinstance(made, cst.Call) and (dotted(made.func) or "").endswith("random_split") and made.args:
+            whole = flow.variable(made.args[0].value, file)
+            yield from ((flow.variable(target, file), whole) for target, _ in set_values(line))
 
 
 def _lengths(number: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 3) -> Iterator[cst.Call]:
@@ -105,25 +103,24 @@ def counted_draws(makers: Makers, flow: Flow) -> Iterator[Note]:
         makers: the calls that make the loaders of which each rank has a share.
     """
     shared = {id(maker) for _, maker in makers}
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            drawn = iterator_argument(call, "next")
-            if drawn is None or len(call.args) > 1:
-                continue
-            loaders = loaders_of(drawn, file, flow)
-            loop = _loop_around(call, file)
-            if (
-                loop is not None
-                and any(_is_counted(flow.node(loader), flow.file(loader), shared, flow) for loader in loaders)
-                and _is_one_pass(drawn, loop, file, flow)
-                and not _counts_batches(loop.iter, file, flow)
-            ):
-                yield Note(
-                    Code.PLAIN_SAMPLER, file, call,
-                    "this loop draws a number of batches of which each rank has a share only: on several ranks next() "
-                    "ends before the loop",
-                    "count to len() of the loader, or divide the number by torch.distributed.get_world_size()",
-                )  # fmt: skip
+    for file, call in flow.nodes(cst.Call):
+        drawn = iterator_argument(call, "next")
+        if drawn is None or len(call.args) > 1:
+            continue
+        loaders = loaders_of(drawn, file, flow)
+        loop = _loop_around(call, file)
+        if (
+            loop is not None
+            and any(_is_counted(flow.node(loader), flow.file(loader), shared, flow) for loader in loaders)
+            and _is_one_pass(drawn, loop, file, flow)
+            and not _counts_batches(loop.iter, file, flow)
+        ):
+            yield Note(
+                Code.PLAIN_SAMPLER, file, call,
+                "this loop draws a number of batches of which each rank has a share only: on several ranks next() "
+                "ends before the loop",
+                "count to len() of the loader, or divide the number by torch.distributed.get_world_size()",
+            )  # fmt: skip
 
 
 def _loop_around(call: cst.Call, file: SourceFile) -> cst.For | None:

@@ -139,11 +139,10 @@ class FileNames:
 def _assigned_attributes(flow: Flow) -> dict[str, list[_Value]]:
     """Return what the attributes of a program are set to, by their names."""
     found: dict[str, list[_Value]] = {}
-    for file in flow.files.values():
-        for line in file.nodes(cst.Assign, cst.AnnAssign):
-            for target, value in set_values(line):
-                if isinstance(target, cst.Attribute) and value is not None:
-                    found.setdefault(target.attr.value, []).append((value, file))
+    for file, line in flow.nodes(cst.Assign, cst.AnnAssign):
+        for target, value in set_values(line):
+            if isinstance(target, cst.Attribute) and value is not None:
+                found.setdefault(target.attr.value, []).append((value, file))
     return found
 
 

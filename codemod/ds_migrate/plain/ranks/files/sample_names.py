@@ -73,8 +73,8 @@ def names_of_all_loaders(flow: Flow, callers: Callers) -> SampleNames:
     """Return the paths that samples of any loader name, for a program that divides its data itself."""
 
     def find() -> SampleNames:
-        calls = ((call, file) for file in flow.files.values() for call in file.nodes(cst.Call))
-        loaders = frozenset(v for call, file in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
+        calls = flow.nodes(cst.Call)
+        loaders = frozenset(v for file, call in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
         return SampleNames(flow, callers, RankValues(flow, loaders, frozenset()))
 
     return flow.once("names of all loaders", find)

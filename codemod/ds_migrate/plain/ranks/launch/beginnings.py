@@ -79,11 +79,10 @@ def _begins_with(file: SourceFile, call: cst.BaseExpression, draws: EarlyDraws) 
 
 def _handed_over(function: cst.FunctionDef, flow: Flow) -> Iterator[Reference]:
     """Yield the names by which a call is given a function, as ``app(target=main)``."""
-    for file in flow.files.values():
-        for name in file.nodes(cst.Name):
-            is_given = name.value == function.name.value and isinstance(file.parent(name), cst.Arg)
-            if is_given and any(value.key == id(function) for value in flow.values(name, file)):
-                yield file, name
+    for file, name in flow.nodes(cst.Name):
+        is_given = name.value == function.name.value and isinstance(file.parent(name), cst.Arg)
+        if is_given and any(value.key == id(function) for value in flow.values(name, file)):
+            yield file, name
 
 
 def _has_tests_alone(file: SourceFile) -> bool:

@@ -42,8 +42,7 @@ def is_number_of_rank(call: cst.Call, flow: Flow, callers: Callers) -> bool:
     names = {name.lstrip("-").replace("-", "_") for name in names}
     return any(
         attribute.attr.value in names and not _is_changed(attribute, flow)
-        for file in flow.files.values()
-        for init in file.nodes(cst.Call)
+        for file, init in flow.nodes(cst.Call)
         if flow.is_call_of(init, file, INIT) and (rank := argument(init, None, "rank")) is not None
         for attribute in _attributes(rank.value, file, flow, callers, _DEPTH)
     )
@@ -72,7 +71,6 @@ def _is_changed(attribute: cst.Attribute, flow: Flow) -> bool:
         isinstance(target, cst.Attribute)
         and target.attr.value == attribute.attr.value
         and dotted(target.value) not in ("self", "cls")
-        for file in flow.files.values()
-        for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
+        for file, line in flow.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
         for target in targets(line)
     )

@@ -141,8 +141,7 @@ def _has_group(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     return any(
         facts.callers.reaches(key, other.function(made))
         for key in keys
-        for other in facts.flow.files.values()
-        for made in other.nodes(cst.Call)
+        for other, made in facts.flow.nodes(cst.Call)
         if facts.flow.is_call_of(made, other, INIT)
     )
 

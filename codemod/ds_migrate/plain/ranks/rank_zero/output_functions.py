@@ -76,15 +76,14 @@ class FunctionReader:
     def _is_global_of_one(self, name: str) -> bool:
         """Return whether a global name is read by the function alone, beside what sets it where the module begins."""
         inside = {id(node) for node in walk(self._function)}
-        for other in self._flow.files.values():
-            for node in other.nodes(cst.Name):
-                if node.value != name or id(node) in inside:
-                    continue
-                if other is not self._file or other.function(node) is not None:
-                    if other is self._file or not _is_own_name(node, other):
-                        return False
-                elif not isinstance(other.statement(node), cst.SimpleStatementLine):
+        for other, node in self._flow.nodes(cst.Name):
+            if node.value != name or id(node) in inside:
+                continue
+            if other is not self._file or other.function(node) is not None:
+                if other is self._file or not _is_own_name(node, other):
                     return False
+            elif not isinstance(other.statement(node), cst.SimpleStatementLine):
+                return False
         return True
 
     def _is_quiet(self, value: cst.BaseExpression) -> bool:

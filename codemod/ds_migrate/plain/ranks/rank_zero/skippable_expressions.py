@@ -158,10 +158,9 @@ class SkippableExpressions:
     def _texts(self) -> set[int]:
         """The classes of the program whose text does more than compute, by identity."""
         found = vars(self)["_texts"] = set[int]()  # none while these functions are read themselves
-        for file in self._flow.files.values():
-            for function in file.nodes(cst.FunctionDef):
-                if function.name.value in _TEXTS and not self._computes(function, file):
-                    found |= {id(outer) for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)}
+        for file, function in self._flow.nodes(cst.FunctionDef):
+            if function.name.value in _TEXTS and not self._computes(function, file):
+                found |= {id(outer) for outer in file.ancestors(function) if isinstance(outer, cst.ClassDef)}
         self._known.clear()
         return found
 

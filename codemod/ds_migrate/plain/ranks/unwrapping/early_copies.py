@@ -32,8 +32,7 @@ _Call = tuple[SourceFile, cst.Call]
 def early_copies(facts: LoopFacts, wrappers: Sequence[WrapperCall]) -> Iterator[Note]:
     """Yield a note for each copy behind an engine and before its wrapper, where each rank makes another model."""
     flow = facts.flow
-    calls = ((file, call) for file in flow.files.values() for call in file.nodes(cst.Call))
-    seedings = [(file, call) for file, call in calls if wrappers and _seeds_by_rank(call, file, flow)]
+    seedings = [(file, call) for file, call in flow.nodes(cst.Call) if wrappers and _seeds_by_rank(call, file, flow)]
     for site in facts.sites if seedings else ():
         begin = site.file.position(site.statement)
         wrapped = [

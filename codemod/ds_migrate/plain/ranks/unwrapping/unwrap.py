@@ -90,17 +90,16 @@ def _left(
 def _around_parts(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
     """Yield the calls of DistributedDataParallel around parts of modules of which an engine trains the whole."""
     modules = frozenset(value for site in facts.sites if not site.parts for value in site.of)
-    for file in facts.flow.files.values():
-        for call in file.nodes(cst.Call):
-            module = argument(call, 0, "module")
-            if module is None or call in removed or not facts.flow.is_call_of(call, file, DISTRIBUTED):
-                continue
-            owner = module.value
-            while isinstance(owner, (cst.Attribute, cst.Subscript)):
-                owner = owner.value
-                if facts.flow.values(owner, file) & modules:
-                    yield file, call
-                    break
+    for file, call in facts.flow.nodes(cst.Call):
+        module = argument(call, 0, "module")
+        if module is None or call in removed or not facts.flow.is_call_of(call, file, DISTRIBUTED):
+            continue
+        owner = module.value
+        while isinstance(owner, (cst.Attribute, cst.Subscript)):
+            owner = owner.value
+            if facts.flow.values(owner, file) & modules:
+                yield file, call
+                break
 
 
 def _prefix(text: str) -> cst.Arg:

@@ -87,8 +87,7 @@ class WrappedValues:
             variable = self._flow.variable(node, file)
             lines = [
                 (other, line, line.value)
-                for other in self._flow.files.values()
-                for line in other.nodes(cst.Assign, cst.AnnAssign)
+                for other, line in self._flow.nodes(cst.Assign, cst.AnnAssign)
                 for target in targets(line)
                 if isinstance(target, cst.Attribute)
                 and target.attr.value == node.attr.value

@@ -31,12 +31,11 @@ class Wrappers:
         self._wrapped = WrappedValues(facts, self.calls, self._values)
 
     def _find_calls(self) -> Iterator[WrapperCall]:
-        for file in self._flow.files.values():
-            for call in file.nodes(cst.Call):
-                module = argument(call, 0, "module")
-                is_wrapper = module is not None and self._flow.is_call_of(call, file, WRAPPERS)
-                if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
-                    yield file, call, module
+        for file, call in self._flow.nodes(cst.Call):
+            module = argument(call, 0, "module")
+            is_wrapper = module is not None and self._flow.is_call_of(call, file, WRAPPERS)
+            if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
+                yield file, call, module
 
     def _add_copies(self) -> None:
         """Add the copies of modules in their wrappers, which are made without these now."""
@@ -52,17 +51,15 @@ class Wrappers:
         return any(
             self._flow.is_call_of(call, other, WRAPPERS) and self._flow.values(call, other) & others
             for others in (self._flow.values(node, file) - self._modules,)
-            for other in self._flow.files.values()
-            for call in other.nodes(cst.Call)
+            for other, call in self._flow.nodes(cst.Call)
         )
 
     def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.module`` of modules that are wrapped somewhere."""
-        for file in self._flow.files.values():
-            for node in file.attributes_by_name.get("module", ()):
-                values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
-                if values <= self._modules and values & self._values and not is_found_of_class(node, file):
-                    yield file, node
+        for file, node in self._flow.attributes("module"):
+            values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
+            if values <= self._modules and values & self._values and not is_found_of_class(node, file):
+                yield file, node
 
     def forwards(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.forward`` where it is called of modules in their wrappers.
@@ -102,8 +99,7 @@ class Wrappers:
             and self._flow.variable(target.value, other) == variable
             and self._flow.values(line.value, other) & self._modules
             and self._wrapped.of(line.value, other) is not Wrapped.NEVER
-            for other in self._flow.files.values()
-            for line in other.nodes(cst.Assign)
+            for other, line in self._flow.nodes(cst.Assign)
             for target in targets(line)
         )
 

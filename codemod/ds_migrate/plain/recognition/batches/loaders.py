@@ -237,7 +237,7 @@ def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
 
 def _is_drawn_from_once(instance: Value, flow: Flow) -> bool:
     """Return whether one line alone takes batches from objects of a class, of which the program makes one."""
-    places = [(file, node) for file in flow.files.values() for node in file.nodes(cst.Call, cst.For, cst.CompFor)]
+    places = list(flow.nodes(cst.Call, cst.For, cst.CompFor))
     calls = [(file, node) for file, node in places if isinstance(node, cst.Call)]
     made = [
         c for file, c in calls if any(v.key == instance.key for v in of_kind(flow.values(c.func, file), Kind.CLASS))

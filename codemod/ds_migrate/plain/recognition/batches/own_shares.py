@@ -50,12 +50,11 @@ def _counts_ranks(node: cst.CSTNode) -> bool:
 
 def divides_data(flow: Flow) -> bool:
     """Return whether anything in a program divides data among ranks, as a ``DistributedSampler`` does."""
-    for file in flow.files.values():
-        for call in file.nodes(cst.Call):
-            name = called_name(call)
-            is_sampler = "Distributed" in name and "Sampler" in name
-            if is_sampler or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
-                return True
+    for _, call in flow.nodes(cst.Call):
+        name = called_name(call)
+        is_sampler = "Distributed" in name and "Sampler" in name
+        if is_sampler or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
+            return True
     return False
 
 

@@ -64,18 +64,17 @@ def added_groups(
 ) -> tuple[list[cst.Call], list[Call]]:
     """Return the calls of ``add_param_group()`` behind which the engine can be made, and those that come later."""
     optimizers, found, later = {member.optimizer for member in members}, list[cst.Call](), list[Call]()
-    for file in flow.files.values():
-        for node in file.attributes_by_name.get("add_param_group", ()):
-            call = file.parent(node)
-            if not flow.values(node.value, file) & optimizers:
-                continue
-            line = file.statement(node)
-            if not isinstance(call, cst.Call):
-                raise UnknownOwnerError("add_param_group is not called where it is named")
-            if file is first.file and _follows(line, statement, file, frozenset(optimizers), flow):
-                found.append(call)
-            else:
-                later.append((file, call))
+    for file, node in flow.attributes("add_param_group"):
+        call = file.parent(node)
+        if not flow.values(node.value, file) & optimizers:
+            continue
+        line = file.statement(node)
+        if not isinstance(call, cst.Call):
+            raise UnknownOwnerError("add_param_group is not called where it is named")
+        if file is first.file and _follows(line, statement, file, frozenset(optimizers), flow):
+            found.append(call)
+        else:
+            later.append((file, call))
     return found, later
 
 

@@ -38,8 +38,7 @@ def are_called(parts: Values, flow: Flow) -> bool:
 
 
 def _called(flow: Flow) -> Values:
-    calls = ((file, call) for file in flow.files.values() for call in file.nodes(cst.Call))
-    return frozenset(value for file, call in calls for value in flow.values(call.func, file))
+    return frozenset(value for file, call in flow.nodes(cst.Call) for value in flow.values(call.func, file))
 
 
 def keeps_parts(node: cst.Attribute | cst.Subscript, file: SourceFile, flow: Flow) -> bool:

@@ -70,5 +70,5 @@ def _passes_backward(call: cst.Call, file: SourceFile, flow: Flow, training: fro
 
 def _passing_backward(flow: Flow, callers: Callers) -> frozenset[int]:
     """Return the functions that lead to a backward pass, by identity."""
-    places = [(file, node) for file in flow.files.values() for node in file.attributes_by_name.get("backward", ())]
+    places = flow.attributes("backward")
     return frozenset(key for file, node in places for key in callers.leading(file, file.function(node)))

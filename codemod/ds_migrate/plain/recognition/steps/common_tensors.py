@@ -47,8 +47,7 @@ class CommonTensors:
         """Return whether the program sets no attribute of this name to anything else than a parameter."""
         return all(
             isinstance(node.value, cst.Call) and last_name(node.value.func) == "Parameter"
-            for file in self._flow.files.values()
-            for node in file.nodes(cst.Assign, cst.AnnAssign)
+            for file, node in self._flow.nodes(cst.Assign, cst.AnnAssign)
             for target in targets(node)
             if isinstance(target, cst.Attribute) and target.attr.value == name
         )

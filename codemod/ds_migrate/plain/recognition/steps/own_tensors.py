@@ -46,8 +46,7 @@ def _tensor_classes(flow: Flow) -> Collection[int]:
     classes = flow.classes
     return frozenset(
         id(node)
-        for file in flow.files.values()
-        for node in file.nodes(cst.ClassDef)
+        for file, node in flow.nodes(cst.ClassDef)
         if classes.method(id(node), "backward") is not None
         and any(classes.method(id(node), name) is not None for name in _ARITHMETIC)
         and not any(name.startswith("torch") for name in classes.external_bases(id(node)))

@@ -40,8 +40,7 @@ class WeightWrites:
         self._flow = flow
         self.names = {"weight", "bias"} | {
             target.attr.value
-            for file in flow.files.values()
-            for node in file.nodes(cst.Assign, cst.AnnAssign)
+            for file, node in flow.nodes(cst.Assign, cst.AnnAssign)
             if isinstance(node.value, cst.Call) and last_name(node.value.func) == "Parameter"
             for target in targets(node)
             if isinstance(target, cst.Attribute)

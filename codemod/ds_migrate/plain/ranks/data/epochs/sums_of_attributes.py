@@ -29,7 +29,7 @@ class SumsOfAttributes:
         self._callers = callers_of(flow)
         self._added = {
             line.target.attr.value
-            for file in flow.files.values() for line in file.nodes(cst.AugAssign)
+            for file, line in flow.nodes(cst.AugAssign)
             if isinstance(line.target, cst.Attribute)
         }  # fmt: skip
 
@@ -42,7 +42,7 @@ class SumsOfAttributes:
         if variable is None:
             return
         uses = [
-            (at, use) for at in self._flow.files.values() for use in at.attributes_by_name.get(name, ())
+            (at, use) for at, use in self._flow.attributes(name)
             if self._flow.variable(use, at) == variable
         ]  # fmt: skip
         lines = [(at, line) for at, use in uses if (line := _setting(use, at)) is not None]

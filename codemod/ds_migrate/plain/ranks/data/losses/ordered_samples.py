@@ -63,11 +63,10 @@ class _Finder:
         """Return whether a batch is sorted by lengths, by which it is packed: all samples stay."""
         line = next((a for a in file.ancestors(call) if isinstance(a, cst.Assign)), None)
         names = {name for target in (targets(line) if line is not None else ()) for name in names_in(target)}
-        for home in self._totals.flow.files.values():
-            for packing in home.nodes(cst.Call):
-                lengths = argument(packing, 1, "lengths") if called_name(packing) == "pack_padded_sequence" else None
-                if lengths is not None and self._has(lengths.value, home, names, file.function(call), _DEPTH):
-                    return True
+        for home, packing in self._totals.flow.nodes(cst.Call):
+            lengths = argument(packing, 1, "lengths") if called_name(packing) == "pack_padded_sequence" else None
+            if lengths is not None and self._has(lengths.value, home, names, file.function(call), _DEPTH):
+                return True
         return False
 
     def _has(
