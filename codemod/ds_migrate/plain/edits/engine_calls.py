@@ -8,7 +8,7 @@ from ds_migrate.plain.decisions.engines.checkpoints import HELPERS, SETTINGS
 from ds_migrate.plain.decisions.gradients.averaging import distinct
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
 from ds_migrate.plain.edits.engine_creation import use_scaler
-from ds_migrate.plain.edits.removal import remove_call, remove_statement
+from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.rules.codes import Code
@@ -55,7 +55,7 @@ def write_calls(plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) 
         converted(Code.PLAIN_DISTRIBUTED, file, node, "no_sync is removed: the engine averages at the step")
     for file, line in plan.sync_switches:
         converted(Code.PLAIN_DISTRIBUTED, file, line, "removed: the engine averages at the step")
-        remove_statement(file, line)
+        file.remove(file.statement(line))
     for file, node in plan.joins:
         around, text = file.parent(node), f"{file.imports.module('contextlib')}.nullcontext"
         if isinstance(around, cst.Call) and around.func is node:

@@ -60,7 +60,7 @@ def _always_sets(node: cst.CSTNode, module: str, tests: frozenset[str]) -> bool:
         return is_both and _always_sets(node.body, module, tests)
     if isinstance(node, (cst.Else, cst.With, cst.Try)):
         return _always_sets(node.body, module, tests)
-    if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.IndentedBlock)):
+    if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock)):
         return any(_always_sets(each, module, tests) for each in node.body)
     return False
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import libcst as cst
 
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.syntax.nodes import code, docstring, dotted, last_statement, walk
+from ds_migrate.syntax.nodes import docstring, dotted, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 GUARD = "rank 0"
@@ -74,9 +74,9 @@ def _ways_out(function: cst.FunctionDef) -> Sequence[cst.If]:
 
 def guard_line(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> bool:
     """Put the line that a call is under the condition that holds on rank 0; return whether there is such a line."""
-    small = file.parent(call)
-    line = file.parent(small) if isinstance(small, cst.Expr) else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    expression = file.parent(call)
+    line = file.parent(expression) if isinstance(expression, cst.Expr) else None
+    if not isinstance(line, cst.SimpleStatementLine):
         return False
     if file.edits.once(line, GUARD):
         guard_run(file, [line], runtime)
@@ -175,34 +175,3 @@ def guard_hoisted(
         return cst.FlattenSentinel(lines)
 
     file.change(line, change)
-
-
-def guard_small(
-    file: SourceFile,
-    small: cst.BaseSmallStatement,
-    computed: Mapping[int, str],
-    texts: Collection[int],
-    runtime: RuntimeNames,
-) -> None:
-    """Put one of the calls of a line under the condition; the others get separate lines.
-
-    Args:
-        computed: the names for the arguments that all ranks compute before, by their index.
-        texts: those that are objects, of which all ranks make the text.
-    """
-    condition = runtime.main_rank(file)
-    assert isinstance(small, cst.Expr) and isinstance(small.value, cst.Call)
-    for index in computed:
-        file.edits.once(small.value.args[index], _HOISTED)
-
-    def guarded(updated: cst.CSTNode) -> str:
-        assert isinstance(updated, cst.Expr) and isinstance(updated.value, cst.Call)
-        args = list(updated.value.args)
-        above = list[str]()
-        for index, name in computed.items():
-            value = code(args[index].value)
-            above.append(f"{name} = {f'str({value})' if index in texts else value}\n")
-            args[index] = args[index].with_changes(value=cst.Name(name))
-        return f"{''.join(above)}if {condition}:\n    {code(updated.value.with_changes(args=args))}"
-
-    file.expand(small, guarded)

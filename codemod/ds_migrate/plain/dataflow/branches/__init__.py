@@ -1,1 +1,1 @@
-"""The branches of a program: which run, which run together, and which run on all ranks."""
+"""The branches of a program: which run, and which run together."""

@@ -9,7 +9,7 @@ from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.nodes import targets
 from ds_migrate.syntax.source import SourceFile
 
-_BLOCKS = (cst.Module, cst.IndentedBlock, cst.SimpleStatementLine, cst.SimpleStatementSuite)
+_BLOCKS = (cst.Module, cst.IndentedBlock, cst.SimpleStatementLine)
 _LOOPS = (cst.For, cst.While)
 _ENTERED = (cst.Try, cst.TryStar, cst.With, cst.Match)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda)
@@ -40,7 +40,7 @@ def latest_value(name: cst.Name, file: SourceFile, scopes: Scopes) -> cst.BaseEx
 
 def _assigned(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
     """Return what a line gives a name by an assignment that does nothing else."""
-    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+    if isinstance(statement, cst.SimpleStatementLine):
         statement = statement.body[0]
     if not isinstance(statement, (cst.Assign, cst.AnnAssign)):
         return None

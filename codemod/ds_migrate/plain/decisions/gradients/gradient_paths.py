@@ -157,18 +157,17 @@ class _Walker:
         return self._line(node, file, states, exits)
 
     def _line(self, node: cst.CSTNode, file: SourceFile, states: States, exits: _Exits) -> States:
-        for small in node.body if isinstance(node, cst.SimpleStatementLine) else [node]:
-            states = self._calls([small], file, states)
-            if isinstance(small, cst.Break):
-                exits.broken |= states
-            elif isinstance(small, cst.Continue):
-                exits.continued |= states
-            elif isinstance(small, cst.Return):
-                exits.returned |= states
-            ends_the_process = isinstance(small, cst.Expr) and is_exit(small.value)
-            if isinstance(small, (cst.Break, cst.Continue, cst.Return, cst.Raise)) or ends_the_process:
-                return frozenset()
-        return states
+        statement = node.body[0] if isinstance(node, cst.SimpleStatementLine) else node
+        states = self._calls([statement], file, states)
+        if isinstance(statement, cst.Break):
+            exits.broken |= states
+        elif isinstance(statement, cst.Continue):
+            exits.continued |= states
+        elif isinstance(statement, cst.Return):
+            exits.returned |= states
+        ends_the_process = isinstance(statement, cst.Expr) and is_exit(statement.value)
+        is_left = isinstance(statement, (cst.Break, cst.Continue, cst.Return, cst.Raise)) or ends_the_process
+        return frozenset() if is_left else states
 
     def _if(self, node: cst.If, file: SourceFile, states: States, exits: _Exits) -> States:
         states = self._calls([node.test], file, states)

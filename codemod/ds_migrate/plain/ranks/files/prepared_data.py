@@ -229,6 +229,6 @@ def _with_loops(statement: cst.BaseStatement, file: SourceFile) -> cst.BaseState
     for outer in file.ancestors(statement):
         if isinstance(outer, (cst.For, cst.With)):
             statement = outer
-        elif not isinstance(outer, (cst.IndentedBlock, cst.SimpleStatementSuite)):
+        elif not isinstance(outer, cst.IndentedBlock):
             break
     return statement

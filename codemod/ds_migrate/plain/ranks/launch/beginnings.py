@@ -198,29 +198,23 @@ def first_of_block(block: cst.If | cst.Else) -> cst.BaseStatement:
 
 def _sets_environment(statement: cst.CSTNode) -> bool:
     """Return whether a statement does no more than ``os.environ["NAME"] = value``."""
-    return _is_preparation(statement) and any(
-        isinstance(target, cst.Subscript) and last_name(target.value) == "environ"
-        for small in getattr(statement, "body", ())
-        for target in targets(small)
+    line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return (
+        isinstance(line, cst.Assign)
+        and _is_preparation(statement)
+        and any(isinstance(target, cst.Subscript) and last_name(target.value) == "environ" for target in targets(line))
     )
 
 
 def _is_import(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and any(
-        isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(
+        statement.body[0], (cst.Import, cst.ImportFrom)
     )
 
 
 def _is_preparation(statement: cst.CSTNode) -> bool:
     """Return whether a statement imports, is a docstring, or sets a constant or a variable of the environment."""
-    if not isinstance(statement, cst.SimpleStatementLine):
-        return False
-    for small in statement.body:
-        if isinstance(small, (cst.Import, cst.ImportFrom)):
-            continue
-        if isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString)):
-            continue
-        if isinstance(small, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(small)):
-            continue
-        return False
-    return True
+    line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    is_text = isinstance(line, cst.Expr) and isinstance(line.value, (cst.SimpleString, cst.ConcatenatedString))
+    is_constant = isinstance(line, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(line))
+    return isinstance(line, (cst.Import, cst.ImportFrom)) or is_text or is_constant

@@ -30,7 +30,6 @@ _OTHERS = frozenset({
 })  # fmt: skip
 _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 _START = "start the script with torchrun, or with deepspeed --no_local_rank"
-_LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _Parser = tuple[SourceFile, cst.Call]
 
 
@@ -98,11 +97,7 @@ class LauncherArgument:
             yield Note(Code.PLAIN_ARGUMENTS, file, call, message, _START)
             return
         text = f'{target}.add_argument("{_ARGUMENT}", type=int, default=-1, help="given by the deepspeed launcher")'
-        line = file.parent(assign) if assign is not None else None
-        if isinstance(assign, cst.BaseSmallStatement) and isinstance(line, _LINES) and len(line.body) > 1:
-            file.expand(assign, lambda line: f"{code(line.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))}\n{text}")
-        else:
-            file.after(file.statement(call), text)
+        file.after(file.statement(call), text)
         message = f"the parser takes {_ARGUMENT}, which the deepspeed launcher gives"
         self._converted(Code.PLAIN_ARGUMENTS, file, call, message)
 

@@ -27,9 +27,9 @@ class OutputCode:
 
     def is_output(self, statement: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a statement does nothing but output, so that it may be left out as a whole."""
-        if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+        if isinstance(statement, cst.SimpleStatementLine):
             calls = calls_in(statement, file)
-            return len(calls) == len(statement.body) and all(self.calls.is_output_call(call, file) for call in calls)
+            return len(calls) == 1 and self.calls.is_output_call(calls[0], file)
         if file.edits.is_touched(statement):  # ranks may decide together there
             return False
         if isinstance(statement, cst.If) and not asks_for_rank(statement.test):
@@ -46,8 +46,6 @@ class OutputCode:
         return False
 
     def _is_output_block(self, block: cst.BaseSuite, file: SourceFile) -> bool:
-        if isinstance(block, cst.SimpleStatementSuite):
-            return self.is_output(block, file)
         return all(self.is_output(inner, file) for inner in block.body)
 
     def _leaks(self, loop: cst.For, file: SourceFile) -> bool:

@@ -41,7 +41,7 @@ class FunctionReader:
     def is_left_out(self, node: cst.CSTNode) -> bool:
         """Return whether nothing but output is missed when a statement does not run."""
         skippable = self._calls.skippable
-        if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock, cst.SimpleStatementSuite)):
+        if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock)):
             return all(self.is_left_out(inner) for inner in node.body)
         if isinstance(node, (cst.Pass, cst.Break, cst.Continue, cst.Global, cst.Import, cst.ImportFrom)):
             return True

@@ -22,7 +22,6 @@ from ds_migrate.plain.ranks.rank_guards import (
     guard_function,
     guard_hoisted,
     guard_run,
-    guard_small,
     is_guarded,
     narrow,
 )  # fmt: skip
@@ -30,7 +29,7 @@ from ds_migrate.plain.ranks.rank_zero.inner_writes import InnerWrites
 from ds_migrate.plain.ranks.rank_zero.output_calls import calls_in
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import body_of, code, docstring, dotted
+from ds_migrate.syntax.nodes import body_of, docstring, dotted
 from ds_migrate.syntax.source import SourceFile
 
 IsOutput = Callable[[cst.CSTNode], bool]
@@ -186,28 +185,6 @@ class OutputGuards:
                 elif isinstance(statement, cst.SimpleStatementLine):
                     self._guard_computed(file, statement, saves_only)
 
-        for line in file.nodes(cst.SimpleStatementLine, cst.SimpleStatementSuite):
-            if isinstance(line, cst.SimpleStatementSuite) or len(line.body) > 1:
-                self._guard_joined(file, line, saves_only)
-
-    def _guard_joined(
-        self, file: SourceFile, line: cst.SimpleStatementLine | cst.SimpleStatementSuite, saves_only: bool
-    ) -> None:
-        """Guard output that shares its line with other statements, or with the condition or loop around it."""
-        if is_guarded(line, file) or self._stays(line, file):
-            return
-        for small in line.body:
-            call = small.value if isinstance(small, cst.Expr) else None
-            if not isinstance(call, cst.Call) or "\n" in code(call) or len(calls_in(small, file)) != 1:
-                continue
-            computed = self._computed(call, file, saves_only)
-            if computed is None or not file.edits.once(small, GUARD):
-                continue
-            word = "text" if self._calls.is_print(call, file) else "output"
-            names = dict(zip(computed, self._names_of(file, word, len(computed)), strict=True))
-            guard_small(file, small, names, self._texts(computed, call, file), self._runtime)
-            self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {self._verb(call, file)}")
-
     def _verb(self, call: cst.Call, file: SourceFile) -> str:
         return "prints" if self._calls.is_print(call, file) else "saves"
 
@@ -252,7 +229,7 @@ class OutputGuards:
     def _guard_computed(self, file: SourceFile, line: cst.SimpleStatementLine, saves_only: bool) -> None:
         """Let all ranks compute what rank 0 prints or saves, where that takes more than looking at it."""
         calls = calls_in(line, file)
-        if len(calls) != 1 or len(line.body) != 1:
+        if len(calls) != 1:
             return
         (call,) = calls
         computed = self._computed(call, file, saves_only)

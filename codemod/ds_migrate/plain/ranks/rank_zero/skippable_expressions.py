@@ -193,7 +193,7 @@ class SkippableExpressions:
         return self._known[key]
 
     def _only_computes(self, node: cst.CSTNode, file: SourceFile, bound: frozenset[str]) -> bool:
-        if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock, cst.SimpleStatementSuite)):
+        if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock)):
             return all(self._only_computes(inner, file, bound) for inner in node.body)
         if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)):
             is_local = all(is_local_target(target, file, bound) for target in targets(node))

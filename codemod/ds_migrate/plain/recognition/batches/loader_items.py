@@ -58,7 +58,7 @@ def _item_of(
     if filling is not None and phase_around(inner, file) is None:  # else the loop divides that of the phase itself
         return LoaderName(other, filling, f'{text}["{key}"]')
     is_whole = isinstance(assign.value, (cst.Call, cst.DictComp)) and dotted(assign.targets[0].target) == text
-    if not is_whole or not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+    if not is_whole or not isinstance(statement, cst.SimpleStatementLine):
         return None
     return LoaderName(other, statement, f'{text}["{key}"]')
 

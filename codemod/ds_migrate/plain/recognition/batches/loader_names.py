@@ -142,7 +142,7 @@ def _names(
     for other, assign, text in assigned:
         statement = other.parent(assign)
         if isinstance(assign.value, cst.Call) and isinstance(statement, cst.SimpleStatementLine):
-            if len(statement.body) != 1 or assign.value is maker:
+            if assign.value is maker:
                 raise _UnknownNameError
             if _holds(maker, facts.flow.values(assign.value, other), facts) or not isinstance(
                 assign.targets[0].target, cst.Name
@@ -151,8 +151,6 @@ def _names(
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
         if _unpacks_list(assign, other, facts) and isinstance(statement, cst.SimpleStatementLine):
-            if len(statement.body) != 1:
-                raise _UnknownNameError
             yield LoaderName(other, statement, text)
             continue
         if isinstance(assign.value, cst.Subscript):

@@ -133,7 +133,7 @@ def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
     is_argument = isinstance(file.parent(maker), (cst.Arg, cst.DictElement))
     for outer in file.ancestors(maker):
         if isinstance(outer, cst.SimpleStatementLine):
-            return is_argument and len(outer.body) == 1
+            return is_argument
         is_call = isinstance(outer, cst.Call) and (inner is not outer.func or isinstance(inner, cst.Attribute))
         if not (is_call or isinstance(outer, _IN_ORDER)):
             return False
