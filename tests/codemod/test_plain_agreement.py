@@ -667,6 +667,8 @@ OUT_OF_MEMORY = (
         ("RuntimeError as error", "if 'memory' in str(error):\n                continue\n            raise", True),
         ("RuntimeError as error", "raise ValueError('too large') from error", False),
         ("KeyboardInterrupt", "break", False),
+        ("ImportError", "print('apex is missing')", False),  # on all ranks
+        ("(ImportError, RuntimeError)", "print('skipped')", True),
         ("ValueError: quit()\n        except RuntimeError", "raise", False),  # in one line
     ],
 )
@@ -908,6 +910,20 @@ def test_the_seed_of_one_environment_says_nothing_of_another(lines: str, places:
     report = run(tmp_path, train=before + lines + LOOP)
     found = [f for _, f in report.findings(Severity.REVIEW) if "separate environment" in f.message]
     assert [f.line - before.count("\n") - 1 for f in found] == places
+
+
+@pytest.mark.parametrize(
+    ("seed", "given"), [("", ", beside what their separate environments give"), ("3", ", with one seed")]
+)
+def test_ranks_that_act_in_separate_environments_do_not_train_on_the_same_data_alone(
+    seed: str, given: str, tmp_path: Path
+) -> None:
+    """Two reviews of one script contradicted each other: the same data, and data that differ."""
+    loop = LOOP.replace("for x, y in loader:", "for x, y in act(env):").replace(LOOP.splitlines()[0], "")
+    lines = f"env = make_env({seed})\nenv.reset({'seed=3' if seed else ''})\n"
+    report = run(tmp_path, train=HEADER + TWO_ENVIRONMENTS + lines + loop)
+    found = [f.message for _, f in report.findings(Severity.REVIEW) if "train on the same data" in f.message]
+    assert found == [f"no DataLoader feeds this step: several ranks train on the same data{given}"]
 
 
 WRAPPED = """

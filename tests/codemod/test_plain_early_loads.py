@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, reviews, run
+from plain_loops import HEADER, LOOP, reviews, run
 
 KEEPER = """\
 class Keeper:
@@ -52,7 +53,8 @@ def test_a_load_that_no_run_has_follow_a_save_is_not_for_review(tmp_path: Path) 
 
 def test_loads_that_may_follow_a_save_under_other_names_have_one_review(tmp_path: Path) -> None:
     end = "for name in ('load', 'restore'):\n    print(getattr(keeper, name))\n"
-    assert _early(tmp_path, end) == [f"{EARLY}, where one run trains first; so in restore() of keeper.py"]
+    line = f"{HEADER}\n\n{KEEPER}".count("\n")
+    assert _early(tmp_path, end) == [f"{EARLY}, where one run trains first; so in keeper.py:{line}"]
 
 
 def test_a_load_behind_a_save_of_the_same_run_is_for_review(tmp_path: Path) -> None:
@@ -68,4 +70,36 @@ def test_a_load_before_the_save_of_another_round_is_for_review(tmp_path: Path) -
 
 def test_loads_of_a_library_whose_callers_train_have_one_review(tmp_path: Path) -> None:
     found = [message for message in reviews(tmp_path, f"{HEADER}\n\n{KEEPER}") if message.startswith(EARLY)]
-    assert found == [f"{EARLY}, where one run trains first; so in restore() of train.py"]
+    line = f"{HEADER}\n\n{KEEPER}".count("\n")
+    assert found == [f"{EARLY}, where one run trains first; so in train.py:{line}"]
+
+
+def test_files_that_a_caller_may_read_behind_a_write_have_one_review(tmp_path: Path) -> None:
+    """Functions that are called by nothing that shows: each had a review, and nobody could act on one alone."""
+    functions = "".join(
+        f"def {name}(rows=None):\n    {line}\n\n\n"
+        for name, line in {
+            "keep": "np.save('rows.npy', rows)",
+            "rows": "return np.load('rows.npy')",
+            "size": "return os.path.getsize('rows.npy')",
+        }.items()
+    )
+    chosen = "keep([])\nfor name in sys.argv[1:]:\n    globals()[{'rows': 'rows', 'size': 'size'}[name]]()\n"
+    found = reviews(tmp_path, f"import os\nimport sys\nimport numpy as np\n{HEADER}\n\n{functions}{LOOP}{chosen}")
+    early = [message for message in found if "may read this file" in message]
+    line = f"import os\nimport sys\nimport numpy as np\n{HEADER}\n\n{functions}".count("\n") - 2
+    message = "a rank may read this file before rank 0 has written it, where one run does both"
+    assert early == [f"{message}; so in train.py:{line}"]
+
+
+@pytest.mark.parametrize(("chain", "is_reviewed"), [("", False), ("chain=True", True)])
+def test_commands_of_one_program_run_separately(chain: str, is_reviewed: bool, tmp_path: Path) -> None:
+    group = f"import click\n\nfrom keeper import DataLoader, Keeper, Net, data\n\n\n@click.group({chain})\n"
+    fit = FITS.replace("\n", "\n    ").strip()
+    commands = f"def cli():\n    pass\n\n\n@cli.command()\ndef train():\n    {fit}\n\n\n"
+    commands += (
+        "@cli.command()\ndef test():\n    Keeper(Net()).load('best.pt')\n\n\nif __name__ == '__main__':\n    cli()\n"
+    )
+    report = run(tmp_path, keeper=f"{HEADER}\n\n{KEEPER}", main=group + commands)
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any(message.startswith(EARLY) for message in found) is is_reviewed

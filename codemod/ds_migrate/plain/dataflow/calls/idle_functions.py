@@ -17,7 +17,7 @@ from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_us
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.programs.dynamic_imports import imports_by_name
 from ds_migrate.syntax.module_start import asks_for_main
-from ds_migrate.syntax.nodes import called_name, dotted
+from ds_migrate.syntax.nodes import called_name, dotted, last_name
 from ds_migrate.syntax.source import SourceFile
 
 # Decorators of functions that are called by their names as before: another may keep the function elsewhere.
@@ -27,6 +27,7 @@ _SAME = frozenset({
 })  # fmt: skip
 
 Place = tuple[cst.CSTNode, SourceFile]
+_HOLDS_COMMANDS = re.compile(rb"\b(?:click|typer)\b")
 # Calls whose function no name leads to; not model.eval(), nor the attribute that a literal names.
 _HIDDEN_CALLS = re.compile(
     rb"(?<![\w.])(?:(?:eval|exec)\(|getattr\([^,\n]*,(?!\s*[\"']))|import_module|__import__|runpy"
@@ -47,7 +48,8 @@ class IdleFunctions:
         self._graph = graph = CodeGraph(files, callers_of(flow), flow)
         functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
         self._unnamed = unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
-        self._modules = {id(file.module): file for file in files}
+        self._commands = {id(function): file for function, file in functions if _is_command(function, file)}
+        self._begins = {id(file.module): file for file in files} | self._commands
         training = graph.leading_to(
             {
                 key_around(call, file)
@@ -77,22 +79,29 @@ class IdleFunctions:
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
 
-    def are_apart(self, one: Place, other: Place) -> bool:
-        """Return whether no run of the program comes to both of two places: its modules do, and none names both.
+    def are_begun(self, code: Collection[int]) -> bool:
+        """Return whether a module or a command is among functions and modules, by identity."""
+        return not self._begins.keys().isdisjoint(code)
 
-        A caller outside of the program may come to both where no module does.
+    def are_apart(self, one: Place, other: Place) -> bool:
+        """Return whether no run of the program comes to two places: none of its modules and commands names both.
+
+        A caller outside of the program may come to both where neither does.
         """
         if (
             self.hold(*one)
             or self.hold(*other)
-            or any(_HIDDEN_CALLS.search(file.data) for file in self._modules.values())
+            or any(_HIDDEN_CALLS.search(file.data) for file in self._begins.values())
         ):
             return False
         ways, others = (self._graph.running_to(key_around(*place)) for place in (one, other))
-        if ways & others or self._unnamed & (ways | others):
+        if ways & others or (self._unnamed - self._commands.keys()) & (ways | others):
             return False
-        begun = [[self._modules[key] for key in found & self._modules.keys()] for found in (ways, others)]
-        return all(begun) and not any(self._are_imported_together(a, b) for a in begun[0] for b in begun[1])
+        begun = [[self._begins[key] for key in found & self._begins.keys()] for found in (ways, others)]
+        commands = [bool(found & self._commands.keys()) for found in (ways, others)]
+        return all(begun) and (
+            all(commands) or not any(self._are_imported_together(a, b) for a in begun[0] for b in begun[1])
+        )
 
     def _are_imported_together(self, one: SourceFile, other: SourceFile) -> bool:
         """Return whether one file may run what it does on import where another runs, which may be imported too."""
@@ -124,6 +133,17 @@ def _called(flow: Flow) -> frozenset[str]:
     nodes = flow.nodes(cst.Call)
     called = ((call, file, of_kind(flow.values(call.func, file), Kind.EXTERNAL)) for file, call in nodes)
     return frozenset(v.name for call, file, values in called for v in values if not idle.hold(call, file))
+
+
+def _is_command(function: cst.FunctionDef, file: SourceFile) -> bool:
+    """Return whether the command line chooses a function, as ``@cli.command()`` makes one, and no other in its run."""
+    makers = (getattr(one.decorator, "func", one.decorator) for one in function.decorators)
+    is_chained = b"chain=True" in file.data
+    return (
+        not is_chained
+        and _HOLDS_COMMANDS.search(file.data) is not None
+        and any(last_name(maker) == "command" for maker in makers)
+    )
 
 
 def _is_called_unnamed(function: cst.FunctionDef, file: SourceFile) -> bool:

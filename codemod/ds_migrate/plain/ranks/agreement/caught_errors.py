@@ -11,11 +11,12 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, last_statement, walk
+from ds_migrate.syntax.nodes import dotted, elements, last_statement
 from ds_migrate.syntax.source import SourceFile
 
 _Handler = tuple[SourceFile, cst.ExceptHandler]
 _MEANT = frozenset({"KeyboardInterrupt", "StopIteration", "StopTraining"})
+_OF_ALL_RANKS = frozenset({"ImportError", "ModuleNotFoundError"})  # they have the same packages
 
 
 def errors_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
@@ -59,9 +60,9 @@ def _handlers(
 
 
 def _is_meant(handler: cst.ExceptHandler) -> bool:
-    """Return whether a handler is for what ends a loop, rather than for errors."""
-    names = {dotted(part) for part in walk(handler.type)} if handler.type is not None else set()
-    return bool(names & _MEANT)
+    """Return whether a handler is for what ends a loop, or for imports, rather than for errors of one rank."""
+    names = {dotted(part) for part in elements(handler.type)} if handler.type is not None else set()
+    return bool(names & _MEANT) or (bool(names) and names <= _OF_ALL_RANKS)
 
 
 def _ends(handler: cst.ExceptHandler, file: SourceFile) -> bool:

@@ -17,7 +17,8 @@ from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_training
 from ds_migrate.plain.ranks.data.other_sources import other_sources
-from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, runs_alone
+from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
+from ds_migrate.plain.ranks.processes.environments import unseeded_environments
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
@@ -75,6 +76,9 @@ def share_data(
         "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
         "what these would end or skip"
     )
+    drawing = [file for file in files if may_run_alone(file, plan.facts)] if unfed else []
+    is_acting = any(True for _ in unseeded_environments(drawing, plan.facts.flow))
+    beside = ", beside what their separate environments give" if is_acting else ", with one seed"
     for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
         is_of_round = any(
             is_of_one_round(draw, plan.facts.flow) for draw in drawn_batches(step.file, step.node, plan.facts)
@@ -82,7 +86,7 @@ def share_data(
         reason = (
             "each round makes this step's loaders for one batch" if is_of_round else "no DataLoader feeds this step"
         )
-        message = f"{reason}: several ranks train on the same data, with one seed"
+        message = f"{reason}: several ranks train on the same data{beside}"
         review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
     for note in other_sources(steps, plan.facts, advice) if is_of_one_process else ():
         review(note)

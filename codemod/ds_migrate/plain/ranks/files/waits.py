@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import libcst as cst
 
@@ -14,6 +14,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read
 from ds_migrate.plain.ranks.files.looks import first_look
+from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, code, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -44,8 +45,8 @@ def wait_for_saves(
     saves = [(f, c) for f in files for c in f.nodes(cst.Call) if plan.facts.flow.is_call_of(c, f, ("torch.save",))]
     if not saves:
         return []
-    begun = {id(file.module) for file in plan.facts.flow.files.values()}
-    is_run = any(begun & plan.facts.callers.leading(step.file, step.function) for step, _ in plan.steps)
+    idle = idle_functions(plan.facts.flow)
+    is_run = any(idle.are_begun(plan.facts.callers.leading(step.file, step.function)) for step, _ in plan.steps)
     agreed, waits = set(decided), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
@@ -55,7 +56,7 @@ def wait_for_saves(
             branches = conditions.undecided(place, file)
             if branches is None:
                 order = readers.order(saves, (file, call))
-                if order is None and not (is_run and idle_functions(plan.facts.flow).hold(call, file)):
+                if order is None and not (is_run and idle.hold(call, file)):
                     apart.append((file, call))
                 elif order:
                     notes.append(Note(Code.PLAIN_RANK_ZERO, file, call, _EARLY, _ADVICE))
@@ -72,23 +73,7 @@ def wait_for_saves(
             waits.add(id(place))
             if _is_removed_later(call, file):
                 file.after(file.statement(call), runtime.wait(file))
-    return [*notes, *_of_callers(apart)]
-
-
-def _of_callers(loads: list[Read]) -> Iterator[Note]:
-    """Yield one note for all loads that no code of the program has follow a save, as a caller may."""
-    if not loads:
-        return
-    names = dict.fromkeys(f"{_name(call, file)} of {file.path.name}" for file, call in loads)
-    others = f"; so in {', '.join(list(names)[1:])}" if len(names) > 1 else ""
-    file, call = loads[0]
-    message = f"a rank may load this file before rank 0 has saved it, where one run trains first{others}"
-    yield Note(Code.PLAIN_RANK_ZERO, file, call, message, "let all ranks wait between the two: wait_for_all_ranks()")
-
-
-def _name(call: cst.Call, file: SourceFile) -> str:
-    function = file.function(call)
-    return f"{function.name.value}()" if function is not None else "the module"
+    return [*notes, *note_of_callers(f"{_EARLY}, where one run trains first", apart, plan.facts)]
 
 
 def _is_removed_later(load: cst.Call, file: SourceFile) -> bool:

@@ -10,9 +10,10 @@ from ds_migrate.plain.dataflow.by_rank.rank_conditions import runs_in_turn
 from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
 from ds_migrate.plain.ranks.files.path_users import users_of, users_of_folder
+from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.lone_scripts import runs_alone
@@ -87,6 +88,7 @@ class OutputGuards:
         """
         notes: list[Note] = []
         listing = set[int]()
+        unordered: list[Read] = []
         for file, call, path in self.written():
             if runs_in_turn(call, file):
                 continue  # the others come when it is written
@@ -98,6 +100,8 @@ class OutputGuards:
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):
                     readers.wait(read)
+                elif not readers.order([(file, call)], read):
+                    unordered.append(read)
                 else:
                     message = "a rank may read this file before rank 0 has written it"
                     advice = "let all ranks wait before they read it: wait_for_all_ranks()"
@@ -115,7 +119,9 @@ class OutputGuards:
                     message = "a rank may list this folder before rank 0 has written its files"
                     advice = "let all ranks wait before they list it: wait_for_all_ranks()"
                     notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-        return notes
+        ordered = {(note.file, note.node) for note in notes}
+        message = "a rank may read this file before rank 0 has written it, where one run does both"
+        return [*notes, *note_of_callers(message, (r for r in unordered if r not in ordered), self._facts)]
 
     def written(self) -> Iterator[Write]:
         """Yield the calls that write files, which rank 0 alone does."""
