@@ -139,3 +139,28 @@ def test_an_optimizer_clips_although_another_steps_the_same_module_later(tmp_pat
     after = convert(tmp_path, body(CLOSURE.replace("\n    optimizer =", first)))
     assert "first_engine.allreduce_gradients()\n    torch.nn.utils.clip_grad_norm_(" in after
     assert "step_with(engine, closure)" in after
+
+
+def test_all_engines_of_parts_average_before_the_whole_module_is_clipped(tmp_path: Path) -> None:
+    text = """
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.decoder(self.encoder(x))
+
+    model = Pair()
+    first = torch.optim.SGD(model.encoder.parameters(), lr=0.1)
+    second = torch.optim.SGD(model.decoder.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        first.zero_grad()
+        second.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        first.step()
+        second.step()
+    """
+    after = convert(tmp_path, body(text))
+    assert "    encoder_engine.allreduce_gradients()\n    decoder_engine.allreduce_gradients()\n    torch.nn" in after

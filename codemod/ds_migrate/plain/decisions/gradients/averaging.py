@@ -125,7 +125,7 @@ def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[A
     statement = _statement(place, plan)
     first = min(each[0].position for each in (own or after))
     nearest = [each for each in own or after if each[0].position == first]
-    chosen = nearest if not own or all(_is_enough(place, *each, modules) for each in nearest) else own
+    chosen = nearest if not own or all(_is_enough(place, *each, modules, plan) for each in nearest) else own
     if statement is None or any(_may_be_left_out(place, step, site, plan) for _, step, site in chosen):
         return []
     around = Place(place.file, statement)
@@ -138,10 +138,11 @@ def before_next_step(place: Place, plan: ProgramPlan, modules: Values) -> list[A
     return [Averaging(place.file, statement, *name, condition) for name, condition in names.items()]
 
 
-def _is_enough(place: Place, position: Place, _: Step, site: Site, modules: Values) -> bool:
+def _is_enough(place: Place, position: Place, _: Step, site: Site, modules: Values, plan: ProgramPlan) -> bool:
     """Return whether a step always follows a place, and its engine holds all of the modules: others hold them, too."""
     behind, here = (block_path(each.node, each.file) for each in (position, place))
-    return modules <= site.of and here[: len(behind)] == behind
+    is_whole = site not in plan.parted and not (site.is_partial and site.tensors)
+    return is_whole and modules <= site.of and here[: len(behind)] == behind
 
 
 def _may_be_left_out(place: Place, step: Step, site: Site, plan: ProgramPlan) -> bool:
