@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, run
+from plain_loops import HEADER, LOOP, blocked, convert, run
 
 SECOND = """\
     other.zero_grad()
@@ -96,14 +96,29 @@ def test_operations_that_are_no_calls_of_a_method_are_refused(line: str, other: 
     assert code == Code.PLAIN_UNTRACED and message.endswith("is not a call that one of an engine could replace")
 
 
-@pytest.mark.parametrize("call", ["backward(loss)", "torch.autograd.backward([loss])"])
-def test_the_backward_of_torch_autograd_is_refused_by_any_name(call: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("backward(loss)", "backward(loss) is not a call that one of an engine could replace"),
+        ("torch.autograd.backward([loss])", "torch.autograd.backward() takes several losses"),
+        ("losses = [loss]\n    torch.autograd.backward(losses)", "torch.autograd.backward() takes several losses"),
+    ],
+)
+def test_the_backward_of_torch_autograd_is_refused_by_any_name(call: str, reason: str, tmp_path: Path) -> None:
     text = (
         HEADER
         + "from torch.autograd import backward\n"
         + LOOP.replace("loss.backward()", f"loss.backward()\n    {call}")
     )
-    assert blocked(tmp_path, text) == [(Code.PLAIN_UNTRACED, "torch.autograd.backward() takes several losses")]
+    assert blocked(tmp_path, text) == [(Code.PLAIN_UNTRACED, reason)]
+
+
+@pytest.mark.parametrize("given", ["loss", "tensors=loss"])
+def test_the_backward_of_torch_autograd_becomes_that_of_the_engine_where_it_is_given_one_loss(
+    given: str, tmp_path: Path
+) -> None:
+    text = HEADER + LOOP.replace("loss.backward()", f"torch.autograd.backward({given})")
+    assert "engine.backward(loss" in convert(tmp_path, text)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def _backward(backward: Backward, name: str, is_managed: bool, converted: Conver
 
     def change(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Call) and isinstance(updated.func, cst.Attribute)
-        loss = updated.func.value
+        loss = updated.args[0].value if backward.is_function else updated.func.value
         if backward.scaler is not None:
             assert isinstance(loss, cst.Call)
             loss = loss.args[0].value

@@ -82,6 +82,7 @@ class Backward(Place):
     Attributes:
         gradient: that of the loss, where one is passed.
         second_order: the ``create_graph`` that is on for optimizers of second order alone.
+        is_function: whether it is ``torch.autograd.backward(loss)``.
     """
 
     call: cst.Call
@@ -90,6 +91,7 @@ class Backward(Place):
     retains_graph: cst.BaseExpression | None = None
     gradient: cst.BaseExpression | None = None
     second_order: cst.BaseExpression | None = None
+    is_function: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_atta
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
-from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls
+from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.rules.codes import Code
@@ -173,7 +173,8 @@ def _may_be_optimizer(node: cst.BaseExpression, file: SourceFile) -> bool:
 
 def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Backward | Refusal | None:
     assert isinstance(call.func, cst.Attribute)
-    loss = call.func.value
+    given = loss_given(call, file, flow)
+    loss = call.func.value if given is None else given
     values = flow.values(loss, file)
     callees = flow.values(call.func, file)
     if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
@@ -186,14 +187,15 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
         is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
         scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
-    gradient = argument(call, 0, "gradient")
+    gradient = argument(call, 0, "gradient") if given is None else None
     gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
     requests = GraphRequests(flow, callers)
     asked = [arg for arg in call.args if arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")]
     asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
     graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
     unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
-    unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in _OF_BACKWARD]
+    known = _OF_BACKWARD if given is None else _OF_BACKWARD | {"tensors"}
+    unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in known]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
     if unknown or (has_star(call) and not are_stars_empty(call, file, flow, callers)):
@@ -210,6 +212,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     return Backward(
         file, call, call, loss, scaler,
         retains.value if retains is not None else None, gradient.value if gradient is not None else None, graph,
+        is_function=given is not None,
     )  # fmt: skip
 
 
