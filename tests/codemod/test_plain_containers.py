@@ -384,3 +384,73 @@ def test_what_attributes_are_made_of_by_keywords_is_followed(made: str, tmp_path
     assert after.count("deepspeed.initialize(") == 2
     assert "model=self.nets.g,\n" in after and "model=self.nets.d,\n" in after
     assert "engine_of(optims.g).step()\n" in after and "engine_of(optims.d).step()\n" in after
+
+
+CHOSEN = """
+    from typing import Dict, cast
+
+    KINDS = {name: kind for name, kind in NAMESPACE.items() if name[0].isupper()}
+
+    class Codec(Net):
+        def __init__(self):
+            super().__init__()
+            self.levels = nn.Parameter(torch.zeros(3))
+
+    def make_optimizers(net, conf):
+        named = dict(net.named_parameters())
+        parts = {
+            "net": {name for name in named if not name.endswith("levels")},
+            "aux": {name for name in named if name.endswith("levels")},
+        }
+
+        def make(key):
+            kept = dict(conf[key])
+            params = (named[name] for name in sorted(parts[key]))
+            return KINDS[kept.pop("type")](params, **kept)
+
+        optimizer = MADE
+        return cast(Dict[str, torch.optim.Optimizer], optimizer)
+
+    def configure(net):
+        optimizer = make_optimizers(net, {"net": {"type": "Adam"}, "aux": {"type": "Adam"}})
+        return optimizer["net"], optimizer["aux"]
+
+    def train(model, loader, optimizer, other):
+        for x, y in loader:
+            optimizer.zero_grad()
+            other.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            model.levels.square().sum().backward()
+            other.step()
+    """
+MAIN = """
+    model = Codec()
+    first, second = configure(model)
+    train(model, DataLoader(data, batch_size=4), first, second)
+    """
+
+
+@pytest.mark.parametrize("namespace", ["torch.optim.__dict__", "vars(torch.optim)"])
+def test_a_comprehension_over_names_makes_optimizers_of_a_librarys_namespace(namespace: str, tmp_path: Path) -> None:
+    made = '{key: make(key) for key in ["net", "aux"]}'
+    after = convert(tmp_path, body(CHOSEN.replace("NAMESPACE", namespace).replace("MADE", made) + MAIN))
+    assert 'for made_optimizer, key in zip(optimizer.values(), ["net", "aux"])' in after
+    assert "engine_of(optimizer).step()\n" in after and "engine_of(other).step()\n" in after
+
+
+def test_engines_of_items_that_hold_one_module_have_names(tmp_path: Path) -> None:
+    made = '{"net": make("net"), "aux": make("aux")}'
+    after = convert(tmp_path, body(CHOSEN.replace("NAMESPACE", "vars(torch.optim)").replace("MADE", made) + MAIN))
+    assert "    engine_net, *_ = deepspeed.initialize(\n" in after and "    engine_aux, *_ = deepspeed" in after
+
+
+def test_a_function_that_makes_optimizers_of_several_models_has_engines_of_each(tmp_path: Path) -> None:
+    text = CHOSEN.replace("NAMESPACE", "vars(torch.optim)").replace("MADE", '{"net": make("net"), "aux": make("aux")}')
+    again = text[text.index("    def configure(") :].replace("configure(", "set_up(").replace("train(", "fit(")
+    other = "\n    class Other(Codec):\n        pass\n"
+    later = MAIN.replace("Codec(", "Other(").replace("configure(", "set_up(").replace("train(", "fit(")
+    later = later.replace("model", "another").replace("first", "third").replace("second", "fourth")
+    after = convert(tmp_path, body(text.rstrip() + "\n\n" + again.rstrip() + "\n" + other + MAIN + later))
+    assert after.count("    engine_of(optimizer).allreduce_gradients()\n") == 2

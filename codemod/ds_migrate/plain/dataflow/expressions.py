@@ -250,7 +250,8 @@ class Expressions:
             return self._names.attributes(owners, written)
         if name == "vars" and first is not None:
             owners = of_kind(self.values(first, file), Kind.EXTERNAL, Kind.FILE)
-            return owners or frozenset({self.variables.make(Kind.OBJECT, call, file)})
+            namespaces = frozenset(v for owner in owners for v in self._member(owner, "__dict__"))
+            return namespaces or frozenset({self.variables.make(Kind.OBJECT, call, file)})
         if name == "importlib.import_module":
             return self._modules.find(given, file, self._scopes[id(file)]) or UNKNOWN
         if name == CAST:

@@ -12,6 +12,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, deepe
 from ds_migrate.plain.dataflow.variables import Variables
 
 _APPENDED = "[append"
+_NAMESPACE = ".__dict__"
 
 
 class ContainerItems:
@@ -23,9 +24,11 @@ class ContainerItems:
         self._names = names
 
     def all_of(self, value: Value) -> Values:
-        """Return everything that a sequence or mapping, or the namespace of a file, may hold."""
+        """Return everything that a sequence or mapping, or the namespace of a file or library, may hold."""
         if value.kind is Kind.FILE:
             return self._names.defined_in(value, None)
+        if value.kind is Kind.EXTERNAL and value.name.endswith(_NAMESPACE):
+            return self._names.attributes(frozenset({value._replace(name=value.name.removesuffix(_NAMESPACE))}), None)
         return self._variables.derived(("items", value.key), lambda: self._find_all(value))
 
     def all_in(self, containers: Iterable[Value]) -> Values:
@@ -50,6 +53,9 @@ class ContainerItems:
 
     def _grows(self, value: Value) -> bool:
         """Return whether items of a container are not known by their index: some are appended, or made in a loop."""
+        origin = self._copies.origin(value)
+        if origin is not None and self._grows(origin[0]):
+            return True
         return any(name == "[]" or name.startswith(_APPENDED) for name in self._variables.names(value.key))
 
     def by_key(self, value: Value, name: str) -> Values:
@@ -75,7 +81,7 @@ class ContainerItems:
             elif value.kind is Kind.FILE:
                 found |= self._names.defined_in(value, index)
             elif value.kind is Kind.EXTERNAL:
-                found |= deeper(value, f"{value.name.removesuffix('.__dict__')}.?")
+                found |= deeper(value, f"{value.name.removesuffix(_NAMESPACE)}.?")
             elif value.kind in (Kind.MODULE, Kind.PART):
                 found |= deeper(value, f"{value.name}[]")
         return frozenset(found)

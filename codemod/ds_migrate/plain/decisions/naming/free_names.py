@@ -35,7 +35,7 @@ class FreeNames:
         held = {one: next(iter((*one.parts, *one.modules, *one.tensors)), "model") for one in sites}
         wish = "engine" if len(sites) == 1 else f"{_last_word(held[site])}_engine"
         if len(set(held.values())) < len(sites):  # several optimizers hold the same
-            wish = named_like(last_part(site.optimizer_name))
+            wish = named_like(_last_word(site.optimizer_name))
         if site.clause:
             return site.file.names.fresh(f"{wish}s", f"ds_{wish}s")
         if isinstance(site.target, cst.Attribute) and is_attribute:

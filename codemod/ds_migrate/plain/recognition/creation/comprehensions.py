@@ -40,7 +40,7 @@ def clause_of(comprehension: cst.BaseComp, file: SourceFile, flow: Flow) -> tupl
 
 def _can_repeat(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether a loop goes through the same again, as through a list and not through a generator."""
-    if isinstance(node, cst.Integer):
+    if isinstance(node, (cst.Integer, cst.SimpleString)):
         return True
     if isinstance(node, (cst.Tuple, cst.List)):
         return all(_can_repeat(element.value, file, flow) for element in node.elements)

@@ -181,19 +181,19 @@ def _site(
         if isinstance(named, Refusal):
             return named
         is_partial |= named.is_partial
-        tensors |= named.tensors
+        _add(named.tensors, tensors)
         if len(members) == 1 and not (named.has_wholes or tensors or added or later):
             parts = {text: part for text, (_, part) in named.parts.items()}
-        texts |= named.values
+        _add(named.values, texts)
         for group in groups:
-            texts |= group.values
-            tensors |= group.tensors
+            _add(group.values, texts)
+            _add(group.tensors, tensors)
             is_partial |= group.is_partial
         for place, group in later_groups:
             before = named_before(place, group, texts, statement, flow, file)
             if isinstance(before, Refusal):
                 return before
-            texts |= before
+            _add(before, texts)
     values = frozenset(v for held in (*texts.values(), *tensors.values()) for v in held)
     last = max([statement, *(file.statement(call) for call in added)], key=file.position)
     calls = [member.maker for member in members]
@@ -203,6 +203,12 @@ def _site(
         tuple(tensors), first.new_name, first.item.text if first.item is not None else "", is_changed=bool(later),
         clause=first.clause,
     )  # fmt: skip
+
+
+def _add(values: dict[str, Values], known: dict[str, Values]) -> None:
+    """Add values by their names: calls of one function may give other modules for the same parameter."""
+    for name, held in values.items():
+        known[name] = known.get(name, frozenset()) | held
 
 
 def _unknown_owner(
