@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib
 import inspect
 import logging
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,17 @@ def gradient_dtypes() -> bool:
             (expected,) = torch.autograd.grad(net(x).sum().abs(), weight)
             assert weight.grad is not None and torch.equal(weight.grad, expected)
     return False
+
+
+def gradient_hooks() -> bool:
+    with det_ds.init():
+        engine, net = initialized(stage=1)
+        kept = weakref.ref(net)
+        engine.backward(engine(torch.zeros(1, 4)).sum())
+        engine.step()
+        del engine, net
+        gc.collect()
+    return kept() is not None
 
 
 class Scaled(nn.Module):
@@ -288,8 +301,9 @@ def repeated_backward() -> bool:
 FAULTS: dict[str, Callable[[], bool]] = {
     function.__name__: function
     for function in (
-        accelerator_notice, future_warnings, repeating_loader, gradient_dtypes, scalar_clipping, muon_compilation,
-        shared_memory_comm, initialize_notices, second_config, config_check, jit_notice, initial_step, adagrad,
+        accelerator_notice, future_warnings, repeating_loader, gradient_dtypes, gradient_hooks, scalar_clipping,
+        muon_compilation, shared_memory_comm, initialize_notices, second_config, config_check, jit_notice,
+        initial_step, adagrad,
         parameter_broadcast, plain_engines, loss_scaling, fp32_master_names, unreached_parameters,
         backward_loss, cross_engine_backward, repeated_backward,
     )

@@ -544,6 +544,35 @@ def test_an_engine_whose_place_another_one_takes_is_freed() -> None:
         assert engines <= 2 and broadcasts == 1  # the last backward pass may hold the engine before
 
 
+def train_folds(stage: int) -> list[int]:
+    """Return how many engines remain, and how many process groups the ranks have, behind folds that train others."""
+    import gc
+
+    import torch.distributed as dist
+    from trial_runtime.plain import match_torch
+    from trial_runtime.plain._engine import matched_engines
+
+    zero = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+    config = {"train_micro_batch_size_per_gpu": 4, **zero}
+    groups = []
+    for _ in range(4):
+        model = torch.nn.Linear(2, 1)
+        engine = make_engine(model, torch.optim.SGD(model.parameters(), lr=0.1), config)
+        match_torch(engine)
+        loss = model(torch.randn(4, 2)).sum()  # remains until the next fold has one
+        engine.backward(loss)
+        engine.step()
+        groups.append(len(dist.distributed_c10d._world.pg_map))
+    gc.collect()
+    return [len(matched_engines()), groups[-1] - groups[0]]
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_engines_of_earlier_folds_are_freed_and_share_a_group(stage: int) -> None:
+    """At stage 1 each fold's model stayed until the program ended; each engine had further threads and open files."""
+    assert run_ranks(train_folds, stage) == [[1, 0]] * 2
+
+
 def add_group_later(is_own: bool) -> str:
     from trial_runtime.errors import InvalidExperimentException
     from trial_runtime.plain import match_torch

@@ -63,18 +63,53 @@ def test_ranks_part_without_an_error_where_the_script_allows_it() -> None:
 
 @pytest.mark.parametrize(("made", "is_checked"), [(1, True), (3, False), (512, True), (1000, False), (2048, True)])
 def test_checks_become_rare(made: int, is_checked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from types import SimpleNamespace
-
     from trial_runtime.plain import _rank_check
+
+    class Engine:
+        global_steps = made - 1
+
+        def step(self) -> None:
+            self.global_steps += 1
 
     checked: list[int] = []
     monkeypatch.setattr(_rank_check, "_check", lambda _, made: checked.append(made))
-    engine = SimpleNamespace(global_steps=made - 1)
-
-    def step() -> None:
-        engine.global_steps += 1
-
-    engine.step = step
+    engine = Engine()
     _rank_check.check_ranks(engine)
     engine.step()
     assert checked == [made] * is_checked
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_steps_with_a_closure_are_checked_too(check: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LBFGS stepped beside the check, which waits for ``engine.step()``."""
+    from trial_runtime.plain import _rank_check, step_with
+
+    class Engine:
+        global_steps = 0
+        _running_engine_step = False
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.LBFGS([weight])
+
+        def step(self) -> None:
+            raise AssertionError
+
+        def zero_optimization_stage(self) -> int:
+            return 0
+
+        def allreduce_gradients(self) -> None:
+            pass
+
+    def closure() -> torch.Tensor:
+        engine.optimizer.zero_grad()
+        loss = engine.weight.square().sum()
+        loss.backward()
+        return loss
+
+    checked: list[int] = []
+    monkeypatch.setattr(_rank_check, "_check", lambda _, made: checked.append(made))
+    engine = Engine()
+    if check:
+        _rank_check.check_ranks(engine)
+    for _ in range(3):
+        step_with(engine, closure)
+    assert checked == [1, 2] * check

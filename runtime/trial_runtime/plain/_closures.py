@@ -9,6 +9,7 @@ import torch
 
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain._agreement import mean_over_ranks
+from trial_runtime.plain._rank_check import check_step
 
 
 def step_with(engine: Any, closure: Callable[[], Any]) -> Any:
@@ -39,6 +40,9 @@ def step_with(engine: Any, closure: Callable[[], Any]) -> Any:
     engine.allreduce_gradients()  # those of a backward pass before: SAM moves the weights by them first
     before, engine._running_engine_step = engine._running_engine_step, True
     try:
-        return engine.optimizer.step(averaged)
+        result = engine.optimizer.step(averaged)
     finally:
         engine._running_engine_step = before
+    engine.global_steps += 1
+    check_step(engine)
+    return result

@@ -22,6 +22,7 @@ from trial_runtime.pytorch.deepspeed._patches.patch import NewEngine
 Engine = TypeVar("Engine")
 
 _matched: list[weakref.ref[Any]] = []
+_contexts: weakref.WeakKeyDictionary[Any, core.DistributedContext] = weakref.WeakKeyDictionary()  # by process group
 _ENGINE = "_trial_runtime_engine"  # attribute of an optimizer, which torch leaves out of its state and of copies
 
 
@@ -79,7 +80,7 @@ def match_torch(
     _check_parameters(unwrapped)
     _check_later_groups(unwrapped)
     distributed = _ranks()
-    _end_replaced(unwrapped)
+    _free_unused()
     apply_to_engine(NewEngine(engine, matched_engines(), distributed))
     _matched.append(weakref.ref(engine))
     setattr(getattr(unwrapped.optimizer, "optimizer", unwrapped.optimizer), _ENGINE, engine)
@@ -143,13 +144,12 @@ def _check_later_groups(engine: Any) -> None:
     engine.optimizer.add_param_group = add_param_group
 
 
-def _end_replaced(engine: Any) -> None:
-    """Free the engines that a new one of the same module has replaced, with the state of their optimizers.
+def _free_unused() -> None:
+    """Free the engines that nothing refers to any more, as those of earlier folds, with their modules and optimizers.
 
     Engines refer to themselves, so that Python alone would free them at some later time.
     """
-    kept = {id(parameter) for parameter in engine.module.parameters()}
-    if any(id(parameter) in kept for one in matched_engines() for parameter in one.module.parameters()):
+    if matched_engines():
         gc.collect()
     _matched[:] = [reference for reference in _matched if reference() is not None]
 
@@ -208,6 +208,10 @@ class _WithoutUpdate:
 
 
 def _ranks() -> core.DistributedContext:
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        return core.DistributedContext.from_torch_distributed()
-    return core.DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+    """Return the ranks, with one gloo group for all engines: each has threads and open files until the process ends."""
+    world = dist.group.WORLD
+    if world is None or dist.get_world_size() == 1:
+        return core.DistributedContext(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
+    if world not in _contexts:
+        _contexts[world] = core.DistributedContext.from_torch_distributed()
+    return _contexts[world]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from trial_runtime.errors import InvalidExperimentException
 _LARGEST_STEP = 1024  # checks come after steps 1, 2, 4, ... up to this one, then each time so many have been made
 _TOLERANCE = 1e-3  # of the largest value in a tensor: far above rounding, which differs between kinds of GPUs
 _FLOOR = 1e-6
+_checked: weakref.WeakSet[Any] = weakref.WeakSet()  # engines
 
 
 def check_ranks(engine: Any) -> None:
@@ -31,12 +33,19 @@ def check_ranks(engine: Any) -> None:
     def step(*args: Any, **kwargs: Any) -> Any:
         before = engine.global_steps
         result = original(*args, **kwargs)
-        made = engine.global_steps
-        if made != before and (made % _LARGEST_STEP == 0 or (made < _LARGEST_STEP and made & (made - 1) == 0)):
-            _check(engine, made)
+        if engine.global_steps != before:
+            check_step(engine)
         return result
 
     engine.step = step
+    _checked.add(engine)
+
+
+def check_step(engine: Any) -> None:
+    """Check the ranks of an engine that has made a step, where they are checked, and as seldom as they are."""
+    made = engine.global_steps
+    if engine in _checked and (made % _LARGEST_STEP == 0 or (made < _LARGEST_STEP and made & (made - 1) == 0)):
+        _check(engine, made)
 
 
 def _check(engine: Any, made: int) -> None:

@@ -15,8 +15,8 @@ def apply(new: NewEngine) -> None:
     That is at ZeRO stages 1 and 2, unless ``step()`` alone counts micro-batches, the trial sets the boundary itself, or
     it has gradients coalesced.
     """
-    engine, index = new.engine, len(new.engines)
-    if new.is_pipeline or new.stage not in (1, 2) or not is_managed(engine):
+    engine, stage, index = new.engine, new.stage, len(new.engines)  # new itself would keep all engines before
+    if new.is_pipeline or stage not in (1, 2) or not is_managed(engine):
         return
     original_backward, original_step = engine.backward, engine.step
     calls = 0
@@ -27,7 +27,7 @@ def apply(new: NewEngine) -> None:
         kept = engine._is_gradient_accumulation_boundary is not None or engine.inside_no_sync_ctxt
         if calls > 1 and not kept:
             raise InvalidExperimentException(
-                f"Engine {index}: backward() was called {calls} times before step(), at ZeRO stage {new.stage}, where "
+                f"Engine {index}: backward() was called {calls} times before step(), at ZeRO stage {stage}, where "
                 "DeepSpeed keeps only the last call's gradients. Add the losses and call backward() once, or put "
                 '"managed_gradient_accumulation": false into the DeepSpeed config and call step() when the optimizer '
                 "is to step, or use ZeRO stage 0."

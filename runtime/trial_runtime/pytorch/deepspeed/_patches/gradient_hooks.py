@@ -1,0 +1,52 @@
+"""Hooks of ZeRO on parameters, through which torch keeps an engine that nothing else refers to."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from deepspeed.runtime import bf16_optimizer
+from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+
+_MODULES: tuple[Any, ...] = (bf16_optimizer, stage_1_and_2, stage3)
+
+
+@contextlib.contextmanager
+def apply() -> Iterator[None]:
+    """Have the parameters refer to their hooks weakly; the optimizer, which made them, keeps them."""
+    originals = [module.register_grad_hook for module in _MODULES]
+    for module, original in zip(_MODULES, originals, strict=True):
+        module.register_grad_hook = _weakly(original)
+    try:
+        yield
+    finally:
+        for module, original in zip(_MODULES, originals, strict=True):
+            module.register_grad_hook = original
+
+
+def _weakly(original: Callable[..., Any]) -> Callable[[torch.Tensor, Callable[..., object]], Any]:
+    def register_grad_hook(parameter: torch.Tensor, hook: Callable[..., object]) -> Any:
+        reference = weakref.ref(hook)
+
+        def call(*given: Any) -> None:
+            kept = reference()
+            if kept is not None:
+                kept(*given)
+
+        handle = original(parameter, call)
+        handle.hook = hook  # the optimizer has a list of its handles
+        return handle
+
+    return register_grad_hook
+
+
+PATCH = Patch(
+    "gradient_hooks",
+    "At ZeRO stages 1 to 3 no engine is ever freed: Python's garbage collector does not see into hooks on gradients.",
+    in_process=apply,
+)
