@@ -96,6 +96,7 @@ file_name = "gan_" + name + "_model"
         SEARCH,
         'return getattr(importlib.import_module("gan_{}_model".format(name)), name.title() + "Model")',
         'return vars(importlib.import_module("gan_%s_model" % name))[name.title() + "Model"]',
+        'return importlib.import_module("gan_" + name + "_model").__getattribute__(name.title() + "Model")',
     ],
 )
 def test_the_loader_of_a_model_that_is_found_by_name_is_divided(tmp_path: Path, find: str) -> None:

@@ -176,6 +176,8 @@ class Expressions:
                 found -= of_kind(frozenset(found), Kind.PART)
             if name in ("get", "pop") and call.args:
                 found |= self.items.at(self.values(call.func.value, file), call.args[0].value)
+            if name == "__getattribute__" and len(call.args) == 1:  # as getattr() does
+                found |= self._names.attributes(self.values(call.func.value, file), call.args[0].value)
         if not found and self._makes_object(callees):
             found.add(self.variables.make(Kind.OBJECT, call, file))
         if self.registries is not None and of_kind(callees, Kind.METHOD):
