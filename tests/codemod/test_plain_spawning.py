@@ -272,6 +272,7 @@ SELECTED = {
     "a subset": "torch.utils.data.Subset(data, range(rank, len(data), world_size))",
     "a slice": "[data[i] for i in range(8)][rank::world_size]",
     "by an object that a class holds": "Read(Read(Choose(data, rank)))",
+    "by bounds that are made of the rank": "Halves(data)",
     "by a class": "Shards(data, shard=rank, num_shards=world_size)",
     "all data": "Everything(data, rank)",
 }
@@ -315,6 +316,13 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
 
             def __iter__(self):
                 yield from self.chooser.choose(self.data)
+
+
+        class Halves(Everything):
+            def __init__(self, data):
+                start = int(dist.get_rank() / dist.get_world_size() * len(data))
+                end = int((dist.get_rank() + 1) / dist.get_world_size() * len(data))
+                self.data = data[start:end]
 
 
         class Read(torch.utils.data.IterableDataset):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -15,6 +15,7 @@ _NUMBERS = frozenset(
     {"rank", "global_rank", "world_size", "num_replicas", "shard", "shard_id", "num_shards", "get_rank",
      "get_world_size", "Get_rank", "Get_size"}
 )  # fmt: skip
+_RANKS = frozenset({"rank", "global_rank", "shard", "shard_id", "get_rank", "Get_rank"})
 _TAKE = frozenset({"range", "arange", "islice", "split_dataset_by_node"})
 _TAKE_SHARE = frozenset({"split_dataset_by_node", "split_by_node", "DistributedProxySampler"})
 _DEPTH = 3
@@ -98,6 +99,7 @@ def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[c
 
 def _selects(node: cst.CSTNode) -> bool:
     """Return whether the number of a rank, or of all, selects items: in a slice, a range, or after a division."""
+    names = _NUMBERS | _made_of_rank(node)
     for part in walk(node):
         if isinstance(part, cst.Slice):
             chosen: list[cst.CSTNode] = [each for each in (part.lower, part.upper, part.step) if each is not None]
@@ -107,9 +109,21 @@ def _selects(node: cst.CSTNode) -> bool:
             chosen = [part.right]
         else:
             continue
-        if any(_is_number(each) for one in chosen for each in walk(one)):
+        if any(_is_number(each, names) for one in chosen for each in walk(one)):
             return True
     return False
+
+
+def _made_of_rank(node: cst.CSTNode) -> set[str]:
+    """Return the local names that some code gives numbers made of the rank: ``start = get_rank() * count``."""
+    lines = [part for part in walk(node) if isinstance(part, cst.Assign)]
+    return {
+        target.value
+        for line in lines
+        if any(_is_number(part, _RANKS) for part in walk(line.value))
+        for target in targets(line)
+        if isinstance(target, cst.Name)
+    }
 
 
 def _names(node: cst.CSTNode) -> bool:
@@ -122,6 +136,6 @@ def _names(node: cst.CSTNode) -> bool:
     )
 
 
-def _is_number(node: cst.CSTNode) -> bool:
+def _is_number(node: cst.CSTNode, numbers: Collection[str] = _NUMBERS) -> bool:
     name = node.value if isinstance(node, cst.Name) else node.attr.value if isinstance(node, cst.Attribute) else ""
-    return name in _NUMBERS
+    return name in numbers
