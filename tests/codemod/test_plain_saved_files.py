@@ -9,7 +9,7 @@ import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
 from ds_migrate.rules.pages import page_of
-from plain_loops import HEADER, LOOP, body, convert, run
+from plain_loops import HEADER, LOOP, body, convert, reviews, run
 
 EPOCHS = LOOP.replace("for x, y in loader:\n", "for epoch in range(3):\n  for x, y in loader:\n") + "  "
 SAVE = 'torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")\n'
@@ -509,6 +509,73 @@ def test_a_folder_that_may_be_left_early_stays_each_rank_s(tmp_path: Path) -> No
         "with tempfile.TemporaryDirectory() as folder:", "folder = tempfile.mkdtemp()\n        if data:"
     )
     assert "folder = rank_0_text(tempfile.mkdtemp())" in convert(tmp_path, body(made.replace("END", "pass")))
+
+
+BESIDE_INNER = """
+    class Reader:
+        def __init__(self):
+            self.net, self.parallel = Net(), False
+            self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def parallelize(self):
+            self.parallel = True
+            self.net = nn.DataParallel(self.net)
+
+        def update(self, x, y):
+            self.optimizer.zero_grad()
+            F.mse_loss(self.net(x), y).backward()
+            self.optimizer.step()
+
+        def save(self):
+            net = self.net.module if self.parallel else self.net
+            torch.save(net.state_dict(), "a")
+
+
+    reader = Reader()
+    if len(data) > 4:
+        reader.parallelize()
+    for x, y in DataLoader(data, batch_size=4):
+        reader.update(x, y)
+        reader.save()
+    """
+
+
+def test_a_choice_of_the_inner_module_or_the_model_leaves_no_names_for_review(tmp_path: Path) -> None:
+    """As in DrQA, which sets a flag where it wraps the model."""
+    assert not reviews(tmp_path, body(BESIDE_INNER))
+    assert reviews(tmp_path, body(BESIDE_INNER).replace("self.parallel = True", "pass"))
+
+
+OWN_MODULE = """
+    class Wrapped(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.module = net
+
+        def forward(self, x):
+            return self.module(x)
+
+
+    net = Net()
+    if len(data) > 4:
+        net = nn.DataParallel(net)
+    else:
+        net = Wrapped(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        optimizer.step()
+    torch.save(net.module.state_dict(), "a")
+    """
+
+
+def test_the_module_of_a_wrapper_of_the_program_stays_where_the_other_wrapper_goes(tmp_path: Path) -> None:
+    """As in voxceleb_trainer, on one process: names of weights began with module., which they did not before."""
+    after = convert(tmp_path, body(OWN_MODULE))
+    assert 'torch.save(getattr(net, "module", net).state_dict(), "a")' in after
+    alone = body(OWN_MODULE).replace("else:\n    net = Wrapped(net)\n", "").replace("Wrapped", "Other")
+    assert 'torch.save(net.state_dict(), "a")' in convert(tmp_path, alone)
 
 
 NAMED = """

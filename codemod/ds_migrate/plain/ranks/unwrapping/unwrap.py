@@ -41,9 +41,12 @@ def unwrap(
         file.change(call, lambda updated: updated.with_changes(args=[_prefix("module")]))
         message = "names begin with module., as in the wrapper"
         converted(Code.PLAIN_DISTRIBUTED, file, call, message)
-    for file, node in wrappers.inner_modules():
+    for file, node, has_others in wrappers.inner_modules():
         around = file.parent(node)
-        if isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
+        if has_others and not isinstance(around, cst.AssignTarget):
+            owner = code(node.value)
+            file.replace(node, f'getattr({owner}, "module", {owner})')
+        elif isinstance(around, cst.IfExp) and around.body is node and dotted(around.orelse) == dotted(node.value):
             keep_part(file, around, "orelse")
         else:
             keep_part(file, node, "value")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from ds_migrate.plain.dataflow.torch_names import COPY, FLUENT, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_bare, is_found_wrapped
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, parameters, set_values, targets
+from ds_migrate.syntax.nodes import dotted, is_literal, parameters, set_values, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -115,7 +115,7 @@ class WrappedValues:
     def _is_unwrapped(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a node is in the ``else`` of just that condition under which its module is wrapped.
 
-        So is it in that of ``hasattr(model, "module")``, which asks for the wrapper.
+        So is it in that of ``hasattr(model, "module")``, which asks for the wrapper, and of a flag that is set with it.
         """
         ways = list(pairwise([node, *file.ancestors(node)]))
         if any(
@@ -133,6 +133,7 @@ class WrappedValues:
                 isinstance(outer, cst.If) and outer.orelse is not inner and _condition(outer) in tests
                 for inner, outer in pairwise([call, *wrapped_in.ancestors(call)])
             )
+            or _is_noted(call, wrapped_in, tests)
             for wrapped_in, call, _ in self._calls
             if self._flow.values(call, wrapped_in) & self._flow.values(node, file)
         )
@@ -217,6 +218,17 @@ def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple
 def _condition(node: cst.If | cst.IfExp) -> str:
     """Return the text of a condition, which an object that keeps the arguments has as its attribute."""
     return expression_text(node.test).removeprefix("self.")
+
+
+def _is_noted(call: cst.Call, file: SourceFile, flags: Collection[str]) -> bool:
+    """Return whether the block that wraps a module sets one of these flags to True."""
+    block = file.parent(file.statement(call))
+    return any(
+        is_literal(line.value, "True")
+        and file.parent(file.statement(line)) is block
+        and any((dotted(target) or "").removeprefix("self.") in flags for target in targets(line))
+        for line in file.nodes(cst.Assign, below=block)
+    )
 
 
 def _is_unpacked(node: cst.Name, file: SourceFile) -> bool:

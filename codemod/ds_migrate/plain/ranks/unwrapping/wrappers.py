@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.latest_values import latest_value
 from ds_migrate.plain.dataflow.torch_names import COPY, WRAPPERS
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall
 from ds_migrate.plain.ranks.unwrapping.wrapper_tests import is_found_of_class
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -27,6 +28,7 @@ class Wrappers:
         self._modules: Values = frozenset(value for site in facts.sites for value in site.of)
         self.calls = list(self._find_calls())
         self._values = frozenset(v for file, call, _ in self.calls for v in self._flow.values(call, file))
+        self._bare = frozenset(v for file, _, module in self.calls for v in self._within(module.value, file))
         self._add_copies()
         self._wrapped = WrappedValues(facts, self.calls, self._values)
 
@@ -36,6 +38,11 @@ class Wrappers:
             is_wrapper = module is not None and self._flow.is_call_of(call, file, WRAPPERS)
             if is_wrapper and module is not None and self._flow.values(call, file) & self._modules:
                 yield file, call, module
+
+    def _within(self, module: cst.BaseExpression, file: SourceFile) -> Values:
+        """Return what a wrapper is given, where the line that made it shows that."""
+        latest = latest_value(module, file, self._flow.scopes(file)) if isinstance(module, cst.Name) else None
+        return self._flow.values(latest or module, file)
 
     def _add_copies(self) -> None:
         """Add the copies of modules in their wrappers, which are made without these now."""
@@ -54,12 +61,16 @@ class Wrappers:
             for other, call in self._flow.nodes(cst.Call)
         )
 
-    def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
-        """Yield ``model.module`` of modules that are wrapped somewhere."""
+    def inner_modules(self) -> Iterator[tuple[SourceFile, cst.Attribute, bool]]:
+        """Yield ``model.module`` of modules that are wrapped somewhere, and whether others there have one too."""
         for file, node in self._flow.attributes("module"):
             values = of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.OBJECT)
             if values <= self._modules and values & self._values and not is_found_of_class(node, file):
-                yield file, node
+                yield file, node, any(self._holds_module(value) for value in values - self._bare)
+
+    def _holds_module(self, value: Value) -> bool:
+        """Return whether the class of a module gives it an attribute that has the name of that of wrappers."""
+        return bool(value.of and self._flow.held(self._flow.classes.attribute(value.of, "module")))
 
     def forwards(self) -> Iterator[tuple[SourceFile, cst.Attribute]]:
         """Yield ``model.forward`` where it is called of modules in their wrappers.
