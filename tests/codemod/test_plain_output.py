@@ -315,6 +315,7 @@ def test_the_null_device_is_opened_on_all_ranks(tmp_path: Path) -> None:
         tmp_path, f"{IMPORTS}{HEADER}{LOOP}with open(os.devnull, 'w') as nowhere:\n    sys.stderr = nowhere\n"
     )
     assert "with open(os.devnull, 'w') as nowhere:" in text
+    assert not reviews(run(tmp_path, train=f"{IMPORTS}{HEADER}{LOOP}bar = open(os.devnull, 'w')\n"))
 
 
 def test_ranks_wait_before_they_read_what_rank_0_has_written(tmp_path: Path) -> None:

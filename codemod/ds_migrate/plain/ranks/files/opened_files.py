@@ -37,8 +37,7 @@ COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "
 
 def opens_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call opens a file to write it: by its path, or as ``path.open("w")``."""
-    is_kept = not call.args or dotted(call.args[0].value) != "os.devnull"
-    modes = _modes_of(call, file, flow) if is_kept else []
+    modes = _modes_of(call, file, flow)
     return bool(modes) and all(mode in _WRITES for mode in modes)
 
 
@@ -73,7 +72,9 @@ def path_opened(call: cst.Call) -> cst.BaseExpression:
 
 
 def _modes_of(call: cst.Call, file: SourceFile, flow: Flow) -> list[str | None]:
-    """Return what the mode of a call that opens a file may be; it has none where it reads."""
+    """Return what the mode of a call that opens a file may be; it has none where it reads, or keeps nothing."""
+    if call.args and dotted(call.args[0].value) == "os.devnull":
+        return []
     is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value == "open"
     is_opener = dotted(call.func) in OPENERS
     mode = argument(call, 1 if is_opener else 0, "mode") if is_opener or is_method else None
