@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,15 @@ def test_a_copied_helper_that_nothing_calls_does_not_start_ranks(tmp_path: Path)
     text = "import tools\n" + HEADER + LOOP.replace("in loader:", "in tools.batches:")
     report = run(tmp_path, tools=helper + "\n\nbatches = []\n", train=text)
     assert any("no DataLoader feeds this step" in f.message for _, f in report.findings(Severity.REVIEW))
+
+
+def test_ranks_start_in_the_block_of_main_behind_a_lambda(tmp_path: Path) -> None:
+    """A lambda began the work of the program, so that ranks started where the module was imported."""
+    head = HEADER.partition("data = ")[0]
+    lines = "largest = lambda x: x.max()\n\nif __name__ == '__main__':\n" + textwrap.indent(
+        "data = TensorDataset(torch.zeros(8, 4), torch.zeros(8, 1))\n" + LOOP, "    "
+    )
+    assert "if __name__ == '__main__':\n    init_distributed()\n" in convert(tmp_path, head + lines)
 
 
 def test_ranks_start_where_a_function_returns_before_it_starts_them(tmp_path: Path) -> None:

@@ -213,8 +213,10 @@ def _is_import(statement: cst.CSTNode) -> bool:
 
 
 def _is_preparation(statement: cst.CSTNode) -> bool:
-    """Return whether a statement imports, is a docstring, or sets a constant or a variable of the environment."""
+    """Return whether a statement imports, is a docstring, or sets a constant, a lambda or an environment variable."""
     line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     is_text = isinstance(line, cst.Expr) and isinstance(line.value, (cst.SimpleString, cst.ConcatenatedString))
-    is_constant = isinstance(line, cst.Assign) and not any(isinstance(n, cst.Call) for n in walk(line))
+    is_constant = isinstance(line, cst.Assign) and (
+        isinstance(line.value, cst.Lambda) or not any(isinstance(n, cst.Call) for n in walk(line))
+    )
     return isinstance(line, (cst.Import, cst.ImportFrom)) or is_text or is_constant
