@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import types
+import uuid
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -433,6 +434,11 @@ class TestWhatStepsNeedNotShow:
         assert dict(values_in({"w": net.weight.half()}))["w"][2] == 2
         assert dict(values_in({"w": torch.tensor([3 + 4j])}))["w"][0] == norm([torch.tensor([3 + 4j])]) == 5
         assert name_of(Path("out/net_12_0.93.pt")) == "net_#_#.#.pt"
+
+    def test_a_file_that_a_uuid_names_is_the_same_in_each_run(self) -> None:
+        names = {name_of(f"out/20261123-{drawn}.mdl") for drawn in (str(uuid.uuid4())[:8], uuid.uuid4(), "deadbeef")}
+        assert len(names) == 1
+        assert name_of("decoded_facade.pt") == "decoded_facade.pt"
 
     def test_a_tensor_that_is_pickled_is_not_saved(self) -> None:
         with mock.patch.object(torch, "save", wraps=torch.save) as save:

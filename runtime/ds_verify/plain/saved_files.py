@@ -1,7 +1,8 @@
 """Files that a script saves by ``torch.save``, as numbers: their keys, and norms of what lies under these.
 
 A file is known by its name without digits (``model_epoch3.pt`` is ``model_epoch#.pt``): names that hold a metric or the
-date are the same on both sides. Of values that are neither numbers nor tensors, only the key counts.
+date are the same on both sides, and so are names with a part of ``uuid4()``. Of values that are neither numbers nor
+tensors, only the key counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch
 from ds_verify.record import Key, Record
 
 _DEPTH = 20
+_DRAWN = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{8,}(-[0-9a-f]{4,})*(?![0-9a-zA-Z])|\d+")
+"""What another run may name otherwise: numbers, and those in hexadecimal digits that are drawn at random."""
 _ADDED = frozenset({"local_rank"})
 """The argument of launchers that a conversion adds to a script, and which is saved with ``vars(args)``."""
 
@@ -88,9 +91,9 @@ class SavedFiles:
 
 
 def name_of(file: object) -> str:
-    """Return the name of a file that ``torch.save`` writes, without digits."""
+    """Return the name of a file that ``torch.save`` writes, without digits, and without names that ``uuid`` makes."""
     name = Path(os.fsdecode(file)).name if isinstance(file, str | bytes | os.PathLike) else getattr(file, "name", "")
-    return re.sub(r"\d+", "#", Path(name).name if isinstance(name, str) and name else "a buffer")
+    return _DRAWN.sub("#", Path(name).name if isinstance(name, str) and name else "a buffer")
 
 
 def is_pickled_storage(saved: object) -> bool:
