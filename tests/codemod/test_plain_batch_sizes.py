@@ -74,7 +74,57 @@ def test_a_number_of_boxes_that_a_name_holds_is_asked_of_all_ranks(tmp_path: Pat
     assert "    if any_rank(n == 0):\n" in convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", head))
 
 
-@pytest.mark.parametrize("condition", ["len(x) < 2", "x.size(0) == 1", "x.shape[0] != 4", "len(loader) == 0"])
+def test_a_length_that_a_name_holds_is_asked_of_all_ranks(tmp_path: Path) -> None:
+    head = "number, length = x.shape\n    if length > 512:\n        continue"
+    assert "    if any_rank(length > 512):\n" in convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", head))
+
+
+COLLECTED = {
+    "pos = 0": "pos += 1",
+    "found = False": "found = True",
+    "kept = []": "kept.append(target)",
+}
+
+
+@pytest.mark.parametrize(
+    ("begin", "condition"),
+    [
+        ("pos = 0", "pos == 0"),
+        ("found = False", "not found"),
+        ("kept = []", "not kept"),
+        ("kept = []", "len(kept) == 0"),
+    ],
+)
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_is_counted_of_boxes_is_asked_of_all_ranks(
+    begin: str, condition: str, leaves: bool, tmp_path: Path
+) -> None:
+    if leaves:
+        test = f"if len(target['boxes']) == 0:\n            continue\n        {COLLECTED[begin]}"
+    else:
+        test = f"if len(target['boxes']) > 0:\n            {COLLECTED[begin]}"
+    head = f"{begin}\n    for target in y:\n        {test}\n    if {condition}:\n        continue"
+    assert f"    if any_rank({condition}):\n" in convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", head))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["isinstance(loss, int)", "type(loss) is int", "not torch.is_tensor(loss)", "not hasattr(loss, 'backward')"],
+)
+def test_a_loss_to_which_nothing_was_added_is_asked_of_all_ranks(condition: str, tmp_path: Path) -> None:
+    """Where no image of a share has boxes, the loss is still the 0 that it began with."""
+    loss = (
+        "loss = 0\n    for target in y:\n        if len(target['boxes']) > 0:\n"
+        "            loss = loss + F.mse_loss(model(x), target['boxes'])\n"
+        f"    if {condition}:\n        continue"
+    )
+    text = LOOP.replace("HEAD", loss).replace("    loss = F.mse_loss(model(x), y)\n", "")
+    assert f"    if any_rank({condition}):\n" in convert(tmp_path, HELPERS + HEADER + text)
+
+
+@pytest.mark.parametrize(
+    "condition", ["isinstance(x, list)", "len(x) < 2", "x.size(0) == 1", "x.shape[0] != 4", "len(loader) == 0"]
+)
 def test_a_number_of_samples_is_the_same_on_all_ranks(condition: str, tmp_path: Path) -> None:
     after = convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", f"if {condition}:\n        continue"))
     assert f"    if {condition}:\n" in after

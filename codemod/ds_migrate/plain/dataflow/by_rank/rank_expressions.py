@@ -188,8 +188,13 @@ class RankExpressions(ABC):
 
     def depends(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a condition that differs decides if a statement runs."""
-        conditions = (*_conditions(node, file), *self._jumps[id(file)].conditions(node))
-        return any(self.differs(outer.test, file) for outer in conditions if id(outer) not in self._agreed)
+        found = self.conditions(node, file)
+        return any(self.differs(outer.test, file) for outer in found if id(outer) not in self._agreed)
+
+    def conditions(self, node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.While | cst.IfExp]:
+        """Yield the conditions that decide in a function if a statement runs, or one before it leaves."""
+        yield from _conditions(node, file)
+        yield from self._jumps[id(file)].conditions(node)
 
     def _read(self, name: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is read: in the body of a loop, that of the loop alone."""

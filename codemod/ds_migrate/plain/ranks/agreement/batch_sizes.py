@@ -17,10 +17,12 @@ from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.selected_counts import counted
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.syntax.branches import tests_around
-from ds_migrate.syntax.nodes import argument, called_name, code, dotted, last_name, operands, walk
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted, last_name, operands, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _TESTS = frozenset({"any", "all", "bool", "sum", "max", "min"})
+_TYPES = frozenset({"isinstance", "hasattr", "is_tensor", "type"})
+_ADDS = frozenset({"append", "add", "extend"})
 _ONE = (cst.LessThan, cst.GreaterThanEqual)  # operators by which a comparison with 1 asks for nothing or something
 _SPLITS = {"split": 1, "unbind": 0}  # methods that split a tensor, with the position of the dimension
 _DEPTH = 4  # of names, and of functions
@@ -52,18 +54,22 @@ class BatchSizes:
         if isinstance(test, cst.BooleanOperation):
             return any(self.ask_for_any(side, file, depth) for side in (test.left, test.right))
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            if self._asks_for_type(test.left, file):
+                return True
             other = test.comparisons[0]
             is_one = isinstance(other.operator, _ONE) and code(other.comparator) == "1"
             sides = (test.left, other.comparator)
             return (is_one or "0" in map(code, sides)) and any(self._counts(side, file, depth) for side in sides)
         if isinstance(test, cst.Name) and depth:
-            return any(self.ask_for_any(v, file, depth - 1) for v in self._assigned(test, file) if v is not test)
+            return self._is_counted(test, file, depth) or any(
+                self.ask_for_any(v, file, depth - 1) for v in self._assigned(test, file) if v is not test
+            )
         if not isinstance(test, cst.Call):
             return False
         if called_name(test) in _TESTS and len(test.args) == 1:
             made = test.args[0].value
             return self.ask_for_any(made.elt if isinstance(made, cst.BaseSimpleComp) else made, file, depth)
-        if any(self._is_of_batch(one, file) for one in counted(test)):
+        if self._asks_for_type(test, file) or any(self._has_some(one, file, depth) for one in counted(test)):
             return True
         return depth > 0 and any(self.ask_for_any(part, home, depth - 1) for home, part in self._decide(test, file))
 
@@ -76,11 +82,13 @@ class BatchSizes:
     def _counts(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         """Return whether a number is made of sizes of what a batch holds."""
         for part in walk(node):
-            if any(self._is_of_batch(one, file) for one in counted(part)):
+            if any(self._has_some(one, file, depth) for one in counted(part)):
                 return True
             if not depth:
                 continue
             if isinstance(part, cst.Name):
+                if self._is_counted(part, file, depth):
+                    return True
                 changes = self._flow.scopes(file).nodes(part, cst.AugAssign)
                 added = [line.value for line in changes if dotted(line.target) == part.value]
                 made = [value for value in (*self._assigned(part, file), *added) if value is not part]
@@ -91,6 +99,44 @@ class BatchSizes:
                 if any(self._counts(value, home, depth - 1) for home, value in returned):
                     return True
         return False
+
+    def _has_some(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
+        """Return whether something is of a batch, or is collected of what a batch has."""
+        is_counted = isinstance(node, cst.Name) and depth > 0 and self._is_counted(node, file, depth)
+        return is_counted or self._is_of_batch(node, file)
+
+    def _is_counted(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
+        """Return whether a name is set, counted up or added to only where a batch has any of something."""
+        scopes = self._flow.scopes(file)
+        lines: list[cst.CSTNode] = [
+            line for line in scopes.nodes(name, cst.Assign, cst.AugAssign) if name.value in _names_of(line)
+        ]
+        lines += [
+            call for call in scopes.nodes(name, cst.Call)
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS
+            and dotted(call.func.value) == name.value
+        ]  # fmt: skip
+        return any(
+            self.ask_for_any(outer.test, file, depth - 1)
+            for line in lines if self._is_in_loop_within(line, file)
+            for outer in self._values.conditions(line, file)
+        )  # fmt: skip
+
+    def _is_in_loop_within(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether the nearest loop around a node runs over what a batch holds, and draws none."""
+        loop = next((outer for outer in file.ancestors(node) if isinstance(outer, (cst.For, cst.While))), None)
+        return isinstance(loop, cst.For) and not self._values.are_shares(loaders_of(loop.iter, file, self._flow))
+
+    def _asks_for_type(self, call: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a call asks if a loss is still the number that it began with, as nothing was added to it."""
+        asked = call.args[0].value if isinstance(call, cst.Call) and call.args else None
+        if not isinstance(call, cst.Call) or called_name(call) not in _TYPES or not isinstance(asked, cst.Name):
+            return False
+        made = self._assigned(asked, file)
+        made += [part for value in made if isinstance(value, cst.Call)
+                 for _, part in returned_values(value, file, self._flow)]  # fmt: skip
+        is_number = any(isinstance(value, (cst.Integer, cst.Float)) for value in made)
+        return is_number and self._values.differs(asked, file)
 
     def are_of_samples(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression has the length of samples, rather than the number of them, and it differs."""
@@ -153,8 +199,8 @@ class BatchSizes:
         return [*scopes.assigned(node), *unpacked]
 
 
-def _names_of(line: cst.Assign) -> Sequence[str]:
-    return [name for target in line.targets for name in names_in(target.target)]
+def _names_of(line: cst.Assign | cst.AugAssign) -> Sequence[str]:
+    return [name for target in targets(line) for name in names_in(target)]
 
 
 def _has_samples_of_sizes(maker: cst.Call) -> bool:

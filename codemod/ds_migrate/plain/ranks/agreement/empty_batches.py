@@ -86,6 +86,8 @@ class EmptyBatches:
             limit = test.comparisons[0].comparator
             if code(limit) == "None" or any(_is_count(side) for side in (test.left, limit)):
                 return True
+            if self._sizes.differ(test, file):
+                return True
             return code(limit) in _FEW and not _is_backpropagated(test.left, file)
         if isinstance(test, cst.Call):
             return called_name(test) in _TESTS | _COUNTS or self._sizes.ask_for_any(test, file)
