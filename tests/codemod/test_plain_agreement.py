@@ -490,6 +490,9 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
             "os.path.join('a', rank_0_text(datetime.now().isoformat()))",
         ),
         ("now = datetime.now()\nname = 'a_{}'.format(now.hour)", "name = rank_0_text('a_{}'.format(now.hour))"),
+        ("now = datetime.now()\nname = 'a_%d' % now.hour", "name = rank_0_text('a_%d' % now.hour)"),
+        ("now = time.localtime()\nname = f'a_{now.tm_min}'", "name = rank_0_text(f'a_{now.tm_min}')"),
+        ("name = 'a_' + secrets.token_hex(4)", "name = 'a_' + rank_0_text(secrets.token_hex(4))"),
         ("name = 'a' + str(datetime.now())", "name = 'a' + rank_0_text(str(datetime.now()))"),
         ("name = f'{datetime.now():%H}.pt'", "name = rank_0_text(f'{datetime.now():%H}.pt')"),
         ("name = str(int(time.time()))", "name = rank_0_text(str(int(time.time())))"),
@@ -511,7 +514,7 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
 )
 def test_all_ranks_have_the_names_that_rank_0_makes_of_the_time(line: str, after: str, tmp_path: Path) -> None:
     converted = convert(
-        tmp_path, "import os, time, uuid\nfrom datetime import datetime\n" + HEADER + LOOP + line + "\n"
+        tmp_path, "import os, secrets, time, uuid\nfrom datetime import datetime\n" + HEADER + LOOP + line + "\n"
     )
     assert after in converted
     assert ("rank_0_text" in after) == ("rank_0_text" in converted)

@@ -8,8 +8,10 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import called_name, dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
-_NOW = frozenset({"now", "today", "utcnow"})
+_NOW = frozenset({"now", "today", "utcnow", "localtime", "gmtime"})
 _CLOCKS = frozenset({"time.time", "time.time_ns", "uuid.uuid1", "uuid.uuid4", "os.getpid"})
+# Texts of which each process has another, as they are.
+_NAMES = ("tempfile.mkdtemp", "secrets.token_hex", "secrets.token_urlsafe")
 _NUMBERS = frozenset({"int", "round"})
 _TEXT = _NUMBERS | {"join", "Path", "str", "replace", "lower", "split"}  # of what only makes a name
 
@@ -33,7 +35,7 @@ def _stamp(call: cst.Call, value: cst.BaseExpression, file: SourceFile, flow: Fl
     rest = around[1:]
     if not all(_only_makes_text(outer) for outer in rest):
         return None
-    if _is_time_as_text(call, file, flow) or flow.is_call_of(call, file, ("tempfile.mkdtemp",)):
+    if _is_time_as_text(call, file, flow) or flow.is_call_of(call, file, _NAMES):
         return call
     if not flow.is_call_of(call, file, _CLOCKS):
         return None
@@ -60,11 +62,11 @@ def _is_text(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and (dotted(node.func) == "str" or _is_format(node))
 
 
-def _text_of_now(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Call | cst.FormattedString | None:
+def _text_of_now(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:
     """Return the text into which a value puts parts of ``datetime.now()``, outside of loops, which report by it."""
-    texts: list[cst.Call | cst.FormattedString] = file.nodes(cst.FormattedString, cst.Call, below=value)
+    texts = file.nodes(cst.FormattedString, cst.Call, cst.BinaryOperation, below=value)
     for text in texts:
-        if isinstance(text, cst.Call) and not (dotted(text.func) == "str" or _is_format(text)):
+        if not isinstance(text, cst.FormattedString) and not _is_text(text):
             continue
         around = between(text, value, file)[1:]
         is_name = all(_only_makes_text(outer) for outer in around)
