@@ -12,7 +12,12 @@ from plain_loops import HEADER, LOOP, body, convert, run
 
 IMPORTS = """\
 import logging
+import logging.handlers
 import os
+import click
+import loguru
+from rich import progress
+from rich.console import Console
 import pathlib
 import mlflow
 import tqdm
@@ -39,6 +44,10 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("f = open('a', mode)", "f = open('a' if is_main_rank() else os.devnull, mode)"),
         ("with open('a', mode='ab') as f: f.write(b'')", "with open('a' if is_main_rank() else os.devnull, mode='ab')"),
         ("h = logging.FileHandler('a')", "h = logging.FileHandler('a' if is_main_rank() else os.devnull)"),
+        (
+            "h = logging.handlers.RotatingFileHandler('a', maxBytes=9)",
+            "h = logging.handlers.RotatingFileHandler('a' if is_main_rank() else os.devnull, maxBytes=9)",
+        ),
         ("logging.basicConfig(filename='a')", "logging.basicConfig(filename='a' if is_main_rank() else os.devnull)"),
         ("if not os.path.exists('a'): os.mkdir('a')", "if not os.path.exists('a'): os.makedirs('a', exist_ok=True)"),
         ("if not exists('a'): mkdir('a')", "if not exists('a'): os.makedirs('a', exist_ok=True)"),
@@ -50,6 +59,10 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("os.makedirs('a')", "if is_main_rank():\n    os.makedirs('a')"),
         ("plt.savefig('a.png')", "if is_main_rank():\n    plt.savefig('a.png')"),
         ("bar.write('a')", "if is_main_rank():\n    bar.write('a')"),
+        ("click.echo('a')", "if is_main_rank():\n    click.echo('a')"),
+        ("loguru.logger.info('a')", "if is_main_rank():\n    loguru.logger.info('a')"),
+        ("c = Console()\nc.log('a')", "c = Console()\nif is_main_rank():\n    c.log('a')"),
+        ("b = progress.track(loader)", "b = progress.track(loader, disable=not is_main_rank())"),
     ],
 )
 def test_rank_0_alone_shows_writes_and_records(line: str, converted: str, tmp_path: Path) -> None:

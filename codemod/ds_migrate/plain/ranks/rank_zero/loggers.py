@@ -21,7 +21,7 @@ BARS = frozenset(
     f"tqdm.{module}{name}"
     for module in ("", "auto.", "autonotebook.", "std.", "notebook.")
     for name in ("tqdm", "trange")
-)
+) | {"rich.progress.Progress", "rich.progress.track", "alive_progress.alive_bar"}
 _TRACKERS = frozenset({
     "torch.utils.tensorboard.SummaryWriter", "torch.utils.tensorboard.writer.SummaryWriter",
     "tensorboardX.SummaryWriter", "visdom.Visdom", "comet_ml.Experiment", "aim.Run",

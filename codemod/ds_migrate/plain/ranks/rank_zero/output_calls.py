@@ -20,7 +20,12 @@ from ds_migrate.syntax.nodes import argument, dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
-_PRINTERS = ("print", *sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp")
+_TERMINALS = (
+    "click.echo", "click.secho", "typer.echo", "typer.secho", "rich.print", "termcolor.cprint", "loguru.logger.trace",
+    "loguru.logger.debug", "loguru.logger.info", "loguru.logger.success",
+)  # fmt: skip
+_CONSOLES = {"print": ("rich.console.Console",), "log": ("rich.console.Console",), "rule": ("rich.console.Console",)}
+_PRINTERS = ("print", *sorted(f"{bar}.write" for bar in BARS), "pprint.pprint", "pprint.pp", *_TERMINALS)
 # What is written in memory is read again by the rank that writes it.
 _BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO")
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
@@ -91,7 +96,8 @@ class OutputCalls:
         is_print = dotted(call.func) in _PRINTS or (
             bool(called) and all(value.kind is Kind.EXTERNAL and value.name in _PRINTERS for value in called)
         )
-        is_print |= self._is_of_made(call, "write", tuple(BARS), file)
+        writers = {"write": tuple(BARS), **_CONSOLES}.items()
+        is_print |= any(self._is_of_made(call, method, makers, file) for method, makers in writers)
         return is_screen and is_print and not (is_called(INIT, self._flow) and _names_rank(call))
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:

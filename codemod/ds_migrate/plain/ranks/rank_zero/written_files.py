@@ -20,6 +20,10 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
+_LOGS = (
+    "logging.FileHandler", "logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler",
+    "logging.handlers.WatchedFileHandler",
+)  # fmt: skip
 _LOCKS = frozenset({"flock", "lockf", "lock", "locking"})
 
 
@@ -128,7 +132,7 @@ def _open_nowhere(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> No
 
 def _log_file(call: cst.Call, file: SourceFile, facts: LoopFacts) -> cst.Arg | None:
     """Return the path of a log that the standard library writes."""
-    if facts.flow.is_call_of(call, file, ("logging.FileHandler",)):
+    if facts.flow.is_call_of(call, file, _LOGS):
         return argument(call, 0, "filename")
     is_config = facts.flow.is_call_of(call, file, ("logging.basicConfig",))
     given = argument(call, None, "filename") if is_config else None
