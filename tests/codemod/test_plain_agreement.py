@@ -1222,6 +1222,25 @@ def test_an_attribute_that_an_object_sets_of_itself_is_not_that_of_another_class
     assert ("self.shift.mul_(mean_over_ranks(self.scale))" in text) is differs
 
 
+@pytest.mark.parametrize(
+    ("owner", "differs"), [("best.loc[0, 'end']", False), ("best.iat[-1]", False), ("best.end", True)]
+)
+def test_a_table_that_is_changed_in_part_is_no_attribute_of_others(owner: str, differs: bool, tmp_path: Path) -> None:
+    part = owner.replace("best", "rows")
+    tables = "import pandas as pd\nbest, rows = pd.DataFrame(), pd.DataFrame()\n"
+    setup = f"{tables}if {part} > 2:\n    model.fc.bias.data.zero_()"
+    text = converted(tmp_path, setup, after=f"{owner} = loss.item()")
+    assert ("rank_0_decides(" in text) is differs
+
+
+def test_a_table_that_a_function_changes_for_its_caller_differs(tmp_path: Path) -> None:
+    fill = "def fill(table, loss):\n    table.loc[0, 'loss'] = loss\n\n\n"
+    setup = (
+        f"import pandas as pd\n{fill}rows = pd.DataFrame()\nif rows.loc[0, 'loss'] > 2:\n    model.fc.bias.data.zero_()"
+    )
+    assert "rank_0_decides(" in converted(tmp_path, setup, after="fill(rows, loss.item())")
+
+
 FUNCTION = """\
 class Scale(torch.autograd.Function):
     @staticmethod

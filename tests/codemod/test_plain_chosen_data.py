@@ -195,3 +195,34 @@ def test_a_library_that_may_not_be_installed_keeps_nothing_of_what_it_is_given(t
     rows = "kept = list(range(8 if wandb else 4))\n    wandb.Image(model(every))"
     after = optional + CLEAN + ROUNDS.format(loader="DataLoader(Subset(data, kept), 4)", chosen=rows)
     assert CHOSEN not in _reviews(tmp_path, after)
+
+
+QUEUE = """\
+import queue
+import threading
+
+rows, taken = None, torch.zeros(8)
+
+
+def work():
+    global rows
+    rows = queue.Queue()
+
+
+threading.Thread(target=work).start()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4, shuffle=True):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+while True:
+    i, row = rows.get()
+    taken[i] = row
+    print(taken.sum())
+"""
+
+
+def test_items_that_threads_give_are_not_of_samples(tmp_path: Path) -> None:
+    """A queue that another thread fills was taken for a share of the data."""
+    assert not any("of the samples of its share" in message for message in _reviews(tmp_path, QUEUE))

@@ -103,3 +103,14 @@ def test_commands_of_one_program_run_separately(chain: str, is_reviewed: bool, t
     report = run(tmp_path, keeper=f"{HEADER}\n\n{KEEPER}", main=group + commands)
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any(message.startswith(EARLY) for message in found) is is_reviewed
+
+
+@pytest.mark.parametrize(("name", "is_reviewed"), [("setUp", False), ("tearDownClass", False), ("__enter__", True)])
+def test_what_unittest_runs_around_tests_is_in_one_process(name: str, is_reviewed: bool, tmp_path: Path) -> None:
+    """pytest starts no ranks: each setUp() that makes a folder had a review."""
+    case = f"class TestNet(unittest.TestCase):\n    def {name}(self):\n        self.folder = tempfile.mkdtemp()\n"
+    case += "        np.save(f'{self.folder}/a.npy', Net())\n        np.load(f'{self.folder}/a.npy')\n"
+    test = f"import tempfile\nimport unittest\nimport numpy as np\nfrom train import Net\n\n\n{case}"
+    report = run(tmp_path, train=HEADER + LOOP, test_net=test)
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert any("temporary folder" in message for message in found) is is_reviewed

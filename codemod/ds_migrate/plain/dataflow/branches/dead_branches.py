@@ -16,6 +16,11 @@ from ds_migrate.syntax.nodes import dotted, dotted_names, last_name, parameters,
 from ds_migrate.syntax.source import SourceFile
 
 _TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
+# What unittest and pytest run around tests.
+_SETUPS = frozenset({
+    "setUp", "tearDown", "setUpClass", "tearDownClass", "setUpModule", "tearDownModule", "setup_method",
+    "teardown_method", "setup_class", "teardown_class", "setup_module", "teardown_module",
+})  # fmt: skip
 _STARTS_OTHERS = re.compile(rb"distributed|multiprocessing|subprocess|torchrun|Popen|spawn")
 
 
@@ -68,7 +73,8 @@ def runs_in_tests(
     calls = callers.of(outermost)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in outermost.decorators]
     if not calls:
-        return outermost.name.value.startswith("test_") or any(last_name(one) == "fixture" for one in decorators)
+        is_run = outermost.name.value.startswith("test_") or outermost.name.value in _SETUPS
+        return is_run or any(last_name(one) == "fixture" for one in decorators)
     above = seen | {outermost}
     return all(at.function(call) in above or runs_in_tests(call, at, callers, above) for at, call in calls)
 

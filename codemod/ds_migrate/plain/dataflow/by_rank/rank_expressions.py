@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 
 # Attributes and methods that are the same on each rank: shares have as many batches, of as many samples.
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
+_ACCESSORS = frozenset({"loc", "iloc", "at", "iat"})  # of pandas
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
 CLOCKS = (
     "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.monotonic_ns",
@@ -238,6 +239,13 @@ def literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
 def is_data(node: cst.Attribute) -> bool:
     """Return whether an attribute is the values of a tensor without its graph, and no attribute of another object."""
     return node.attr.value == "data" and dotted(node.value) != "self"
+
+
+def accessed(node: cst.Subscript | cst.StarredElement) -> cst.BaseExpression | None:
+    """Return the table that holds an item where ``table.loc[mask, "end"]`` names a part of it."""
+    owner = node.value
+    is_accessor = isinstance(owner, cst.Attribute) and owner.attr.value in _ACCESSORS and dotted(owner.value) != "self"
+    return owner.value if isinstance(owner, cst.Attribute) and is_accessor else None
 
 
 def named_attribute(call: cst.Call, function: str) -> str | None:

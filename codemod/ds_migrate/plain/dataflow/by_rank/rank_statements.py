@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.by_rank.interruptions import set_by_interruptions
 from ds_migrate.plain.dataflow.by_rank.rank_expressions import (
     PROCESS,
     RankExpressions,
+    accessed,
     is_data,
     literal_key,
     named_attribute,
@@ -21,7 +22,7 @@ from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import dotted, indices_of, targets
+from ds_migrate.syntax.nodes import dotted, indices_of, parameters, targets
 from ds_migrate.syntax.source import SourceFile
 
 Give = Callable[["RankStatements"], Iterator[Variable]]
@@ -185,10 +186,23 @@ class RankStatements:
             for owner, name in self._values.written(key[0], file):
                 yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
         elif isinstance(target, (cst.Subscript, cst.StarredElement)):
-            yield from self._variables(target.value, file)
+            table = accessed(target)
+            if table is not None:
+                yield from self._variables(table, file)
+            if table is None or self._is_given(table, file):
+                yield from self._variables(target.value, file)
         elif isinstance(target, (cst.Tuple, cst.List)):
             for element in target.elements:
                 yield from self._variables(element.value, file)
+
+    def _is_given(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a name is a parameter, so that a caller has what it holds under another name."""
+        while isinstance(node, (cst.Attribute, cst.Subscript)):
+            node = node.value
+        scope = self._flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
+        return isinstance(scope, cst.FunctionDef) and any(
+            isinstance(node, cst.Name) and p.name.value == node.value for p in parameters(scope)
+        )
 
     def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""

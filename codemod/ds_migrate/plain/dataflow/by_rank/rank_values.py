@@ -42,7 +42,7 @@ class RankValues(RankExpressions):
         clocks: Collection[str] = CLOCKS,
     ) -> None:
         super().__init__(flow, loaders, modules, agreed, clocks)
-        self._known.add(PROCESS)
+        self._known |= {PROCESS} if clocks else set()
         if loaders:
             self._known |= {SHARE, *flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow)))}
         self._statements = RankStatements(self)
