@@ -17,6 +17,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
+from ds_migrate.plain.edits.freed_engines import free_engines
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.star_imports import use_star_imports
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
@@ -93,6 +94,7 @@ class Editor:
         follow_engines(self.plan, self._converted, self._review)
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
+        free_engines(self.plan, self._converted)
         beside = files_beside(self.files, self.flow)
         unwrap(self.plan.facts, beside, self._runtime, self._converted, self._review)
         share_data(self.plan, beside, self._runtime, self._converted, self._review)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.decisions.naming.engine_names import Passed
 from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.edits.freed_engines import is_deleted
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import parameters
@@ -54,7 +55,7 @@ def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             continue
         is_test = isinstance(parent, (cst.Comparison, cst.If, cst.UnaryOperation, cst.BooleanOperation, cst.IfExp))
-        if is_test or node is passed.unpacked:
+        if is_test or is_deleted(node, file) or node is passed.unpacked:
             file.replace(node, name)
         elif passed.is_optional and isinstance(parent, (cst.Assign, cst.AnnAssign, cst.Arg, cst.Return)):
             file.replace(node, f"{name}.optimizer if {name} is not None else None")
