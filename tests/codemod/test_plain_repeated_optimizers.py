@@ -216,3 +216,29 @@ def test_engines_that_a_function_makes_and_is_given_have_other_names(
         text = text.replace("    head_optimizer = torch.optim.SGD(head.parameters(), lr=0.1)\n", "")
     after = convert(tmp_path, body(text))
     assert [line.strip() for line in after.splitlines() if ".step()" in line] == [f"{one}.step()" for one in engines]
+
+
+OF_THE_SAME_CLASS = """
+    class Trainer:
+        def __init__(self, model, optimizer):
+            kind = CLASS
+            self.model = model
+            self.optimizer = kind(model[1].parameters(), lr=optimizer.defaults["lr"])
+
+        def fit(self):
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+    model = nn.Sequential(Net(), nn.Linear(1, 1))
+    Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1)).fit()
+    """
+
+
+@pytest.mark.parametrize("kind", ["type(optimizer)", "optimizer.__class__"])
+def test_an_optimizer_of_the_class_of_another_one_gets_an_engine(kind: str, tmp_path: Path) -> None:
+    """The step ended with an error there, as no engine was made for it."""
+    after = convert(tmp_path, body(OF_THE_SAME_CLASS).replace("CLASS", kind))
+    assert "optimizer=self.optimizer," in after and "self.engine.step()" in after

@@ -122,6 +122,8 @@ class Expressions:
             return held | self._methods(base.key, name)
         if base.kind is Kind.SCHEDULE and base.of:
             return self._methods(base.of, name)
+        if base.kind is Kind.OPTIMIZER and name == "__class__":
+            return self._optimizer_classes(frozenset({base}))
         if base.kind is Kind.MAPPING and base.name and not hasattr(dict, name):
             methods = self._methods(base.of, name) if base.of else NOTHING
             return methods or self.items.by_key(base, item_name(name)) or deeper(base, name)
@@ -135,6 +137,11 @@ class Expressions:
         if base.of and base.kind is Kind.MODULE and self.classes.method(base.of, name) is not None:
             return held | self._methods(base.of, name)
         return held | {base if name == "module" else Value(Kind.PART, base.key, name)}
+
+    def _optimizer_classes(self, values: Values) -> Values:
+        """Return the classes of the optimizers among values, of which ``type(optimizer)(...)`` makes another one."""
+        makers = [(self.variables.node(value), self.variables.file(value)) for value in of_kind(values, Kind.OPTIMIZER)]
+        return NOTHING.union(*[self.values(made.func, file) for made, file in makers if isinstance(made, cst.Call)])
 
     def _methods(self, owner: int, name: str) -> Values:
         """Return the method of a class that a name means, or what it returns where it is a property."""
@@ -156,6 +163,8 @@ class Expressions:
         callees = self.values(call.func, file)
         if isinstance(call.func, cst.Name) and call.func.value == "eval" and not callees:
             return self._evaluated(call, file)
+        if isinstance(call.func, cst.Name) and call.func.value == "type" and not callees and len(call.args) == 1:
+            return self._optimizer_classes(self.values(call.args[0].value, file))
         if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
         for callee in map(self.classes.as_method, callees - of_kind(callees, Kind.PART)):
