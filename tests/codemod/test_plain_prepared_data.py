@@ -223,3 +223,10 @@ def test_weights_that_are_trained_where_they_are_not_there_are_no_data_to_make_o
     look = 'if not os.path.isfile("gan.pt"):\n    produce()\n'
     report = run(tmp_path, train=f"import os\n{HEADER}\n{train}\n\n{look}")
     assert not list(report.findings(Severity.REVIEW))
+
+
+def test_two_data_sets_of_one_statement_that_rank_0_makes_first_have_no_review(tmp_path: Path) -> None:
+    """The second one was for review, as rank 0 makes the first one before."""
+    text = "train, test = datasets.MNIST('a', download=True), datasets.MNIST('a', train=False, download=True)\n"
+    assert FIRST + textwrap.indent(text, "    ") in converted(tmp_path, text)
+    assert not list(run(tmp_path, train=IMPORTS + HEADER + text + LOOP).findings(Severity.REVIEW))

@@ -53,9 +53,13 @@ class PreparedData:
         """
         files = [file for file in self._files if may_run_alone(file, self._plan.facts)]
         for file in files if self._plan.facts.options.runtime else ():
-            noted = set[int]()
+            noted, first = set[int](), set[int]()
             for at, statement, made in [*self._left_early(file), *self._looked_for(file), *self._fetched(file)]:
-                if is_guarded(statement, at) or any(id(outer) in noted for outer in at.ancestors(statement)):
+                if (
+                    id(statement) in first
+                    or is_guarded(statement, at)
+                    or any(id(outer) in noted for outer in at.ancestors(statement))
+                ):
                     continue
                 if not self._can_wait(at, statement):
                     if self._is_reached(statement, at) and not self._trains(statement, at):
@@ -64,6 +68,7 @@ class PreparedData:
                         noted.add(id(made))
                         yield Note(Code.PLAIN_RANK_ZERO, at, statement, message, advice)
                     continue
+                first.add(id(statement))
                 if not at.edits.once(statement, FIRST):
                     continue
                 if made is not None:
