@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from plain_loops import HEADER, LOOP, run
 
 MONITOR = """\
@@ -107,3 +108,58 @@ def test_ranks_do_not_agree_in_the_functions_that_make_the_items_of_a_dataset(is
         items = items.replace("return self.read(i)", "yield from map(self.read, range(8))\n        yield self.read(0)")
     after = run(tmp_path, train=f"{HEADER}{items}{setup}{lines}except Hard:\n    pass\n").files[0].after or b""
     assert b"shard(DataLoader(" in after and b"rank_0_decides" not in after
+
+
+COLLATE = """\
+class Collate:
+    def __init__(self, losses):
+        self.losses = losses
+
+    def __call__(self, samples):
+        return collate(samples)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    "given", ["Collate(data.losses)", "lambda samples: collate(samples)", "functools.partial(collate)"]
+)
+def test_ranks_do_not_agree_in_what_an_object_a_lambda_or_a_partial_collates(given: str, tmp_path: Path) -> None:
+    """A rank whose batch had other items waited there for those of other ranks, or called it in another process."""
+    setup, loop = LOOP.replace("shuffle=True", f"num_workers=2, collate_fn={given}").split("for x, y in loader:\n")
+    lines = f"try:\n    for x, y in loader:\n{textwrap.indent(loop, '    ')}        data.losses[0] = loss.item()\n"
+    train = f"import functools\n{HEADER}{ITEMS}{COLLATE}{setup}{lines}except Hard:\n    pass\n"
+    after = run(tmp_path, train=train).files[0].after or b""
+    assert b"shard(DataLoader(" in after and b"rank_0_decides" not in after
+
+
+SENDER = """\
+import threading
+
+
+class Sender:
+    def __init__(self):
+        self.waiting = []
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while self.waiting:
+            self.check(self.waiting.pop())
+
+    def check(self, loss):
+        if loss > 9:
+            raise ValueError("loss")
+
+
+"""
+
+
+def test_ranks_do_not_agree_in_a_function_that_a_thread_runs_too(tmp_path: Path) -> None:
+    """The thread of one rank took part in what the loop of another one decided."""
+    setup, loop = LOOP.split("for x, y in loader:\n")
+    lines = f"try:\n    for x, y in loader:\n{textwrap.indent(loop, '    ')}        sender.check(loss.item())\n"
+    report = run(tmp_path, train=f"{HEADER}{SENDER}{setup}sender = Sender()\n{lines}except ValueError:\n    pass\n")
+    assert b"rank_0_decides" not in (report.files[0].after or b"")
+    (found,) = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found.endswith("and cannot agree: one may be here alone, as run() runs at another moment on each")

@@ -1,4 +1,7 @@
-"""Functions that a rank may run alone: on rank 0, or for samples that it draws. None may wait for others in these."""
+"""Functions that a rank may run alone: on rank 0, in a thread, or for samples that it draws.
+
+None may wait for others in these.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from functools import cached_property
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.by_rank.interruptions import interrupting_functions
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.partial_calls import PARTIAL
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
@@ -32,8 +37,9 @@ class LoneRanks:
         self._callers = callers
 
     def are_never_at(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether no rank can be at a node alone, as far as conditions on rank 0 and datasets show."""
-        return not is_guarded(node, file) and self._call_above(node, file) is None and not self._makes_items(node, file)
+        """Return whether no rank can be at a node alone, as far as conditions on rank 0, threads and datasets show."""
+        is_above = self._call_above(node, file) is not None or self._thread_above(node, file) is not None
+        return not is_guarded(node, file) and not is_above and not self._makes_items(node, file)
 
     def note(self, node: cst.CSTNode, file: SourceFile, cause: str) -> Note | None:
         """Return what is for review where several ranks may be at a node, and one alone too.
@@ -41,15 +47,20 @@ class LoneRanks:
         Args:
             cause: what differs by rank there.
         """
-        found = None if is_guarded(node, file) else self._call_above(node, file)
-        if found is None or self._is_of_one(node, file, set()):
+        if is_guarded(node, file) or self._makes_items(node, file):
             return None
-        caller, call = found
-        line = caller.reported_position(call)[0]
-        message = (
-            f"ranks may part here, by {cause}, and cannot agree: one may be here alone, as "
-            f"{expression_text(call.func)}() in line {line} of {caller.path.name} is under a condition on the rank"
-        )
+        found, thread = self._call_above(node, file), self._thread_above(node, file)
+        if found is not None and not self._is_of_one(node, file, set()):
+            caller, call = found
+            line = caller.reported_position(call)[0]
+            reason = (
+                f"{expression_text(call.func)}() in line {line} of {caller.path.name} is under a condition on the rank"
+            )
+        elif found is None and thread is not None:
+            reason = f"{thread.name.value}() runs at another moment on each"
+        else:
+            return None
+        message = f"ranks may part here, by {cause}, and cannot agree: one may be here alone, as {reason}"
         advice = "use what is the same on all ranks here, or call it on all of them"
         return Note(Code.PLAIN_AGREEMENT, file, node, message, advice)
 
@@ -57,6 +68,11 @@ class LoneRanks:
         """Return a call on rank 0 that leads to the function around a node, also through others."""
         calls = (place for function in self._functions_above(node, file) for place in self._calls(function))
         return next(((caller, call) for caller, call in calls if _is_on_rank_0(call, caller)), None)
+
+    def _thread_above(self, node: cst.CSTNode, file: SourceFile) -> cst.FunctionDef | None:
+        """Return the function that a thread, a timer or a signal runs, and that leads to a node; None without one."""
+        apart = interrupting_functions(self._flow)
+        return next((function for function in self._functions_above(node, file) if id(function) in apart), None)
 
     def _makes_items(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a node may run for each item that a rank draws from a dataset, maybe in another process."""
@@ -77,12 +93,29 @@ class LoneRanks:
     def _batch_makers(self) -> set[int]:
         """Return the functions that loaders call for their batches and processes, by identity."""
         return {
-            value.key
+            function
             for file, call in self._flow.nodes(cst.Call)
             for arg in call.args
             if arg.keyword is not None and arg.keyword.value in _MAKE_BATCHES
-            for value in of_kind(self._flow.values(arg.value, file), Kind.FUNCTION, Kind.METHOD)
+            for function in self._called_by(arg.value, file)
         }
+
+    def _called_by(self, given: cst.BaseExpression, file: SourceFile) -> Iterator[int]:
+        """Yield the functions that run where an expression is called: also of an object, a lambda or a partial."""
+        if isinstance(given, cst.Lambda):
+            for call in file.nodes(cst.Call, below=given):
+                yield from (v.key for v in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD))
+        for value in self._flow.values(given, file):
+            if value.kind in (Kind.FUNCTION, Kind.METHOD):
+                yield value.key
+            elif value.kind is Kind.INSTANCE:
+                method = self._flow.classes.method(value.key, "__call__")
+                if method is not None:
+                    yield method.key
+            elif value.kind is Kind.OBJECT and value.name == PARTIAL:
+                made = self._flow.node(value)
+                if isinstance(made, cst.Call) and made.args:
+                    yield from self._called_by(made.args[0].value, self._flow.file(value))
 
     def _functions_above(self, node: cst.CSTNode, file: SourceFile) -> Iterator[cst.FunctionDef]:
         """Yield the function around a node, and those that call it, also through others."""

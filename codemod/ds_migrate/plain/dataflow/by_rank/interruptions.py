@@ -21,7 +21,7 @@ _DEPTH = 4  # of calls from a thread to the loop that it runs
 
 def set_by_interruptions(file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpression]:
     """Yield what such functions in a file assign to, and the objects whose methods they call: ``stop.set()``."""
-    functions = flow.once("functions that interrupt", lambda: frozenset(_functions(flow)))
+    functions = interrupting_functions(flow)
     for function in file.nodes(cst.FunctionDef) if functions else ():
         if id(function) not in functions:
             continue
@@ -36,8 +36,12 @@ def set_by_interruptions(file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpre
             yield given.value  # threading.Timer(60, stop.set)
 
 
+def interrupting_functions(flow: Flow) -> frozenset[int]:
+    """Return the functions that interrupt, by identity; one in which a thread trains is what others interrupt."""
+    return flow.once("functions that interrupt", lambda: frozenset(_functions(flow)))
+
+
 def _functions(flow: Flow) -> Iterator[int]:
-    """Yield the functions that interrupt, by identity; one in which a thread trains is what others interrupt."""
     for file in flow.files.values():
         for call in file.nodes(cst.Call):
             given = _started(call, file, flow)
