@@ -115,6 +115,13 @@ def test_a_share_without_a_whole_batch_is_refused_where_drop_last_would_leave_no
     assert len(_loader.shard(DataLoader(data, batch_size=16, drop_last=True))) == 0
 
 
+def test_no_loader_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ranks ended with an error where a function found nothing to train on, and returned None."""
+    monkeypatch.setattr(_loader, "_are_ranks_to_start", lambda: False)
+    monkeypatch.setattr(_loader, "world_size", lambda: 2)
+    assert _loader.shard(None) is None
+
+
 @pytest.mark.parametrize(("world", "is_worker", "starts"), [("2", False, 1), ("1", False, 0), ("2", True, 0)])
 def test_a_loader_that_is_made_before_the_ranks_start_starts_them(
     world: str, is_worker: bool, starts: int, monkeypatch: pytest.MonkeyPatch

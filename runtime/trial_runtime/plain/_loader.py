@@ -21,7 +21,7 @@ from trial_runtime.plain._distributed import init_distributed
 
 _DRAWN_AT_ONCE = 16384  # items for each rank
 _COUNTS_OF_RANKS = ("num_replicas", "world_size", "_world_size", "num_shards", "_num_replicas", "num_processes")
-_Loader = TypeVar("_Loader", bound=DataLoader[Any])
+_Loader = TypeVar("_Loader", bound=DataLoader[Any] | None)
 
 
 def shard(loader: _Loader) -> _Loader:
@@ -36,7 +36,8 @@ def shard(loader: _Loader) -> _Loader:
 
     A script that makes its loaders before it starts its ranks, at the top of its module, has them started here.
 
-    An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream.
+    An ``IterableDataset`` stays whole on each rank, with a warning: only it can divide its stream. None stays None, as
+    a function returns it that finds nothing to train on.
 
     Raises:
         InvalidExperimentException: later, on all ranks, where one has more data than another, as behind a download that
@@ -47,7 +48,7 @@ def shard(loader: _Loader) -> _Loader:
     if _are_ranks_to_start():
         init_distributed()
     world = world_size()
-    if world == 1 or is_share(loader) or _is_divided(loader):
+    if loader is None or world == 1 or is_share(loader) or _is_divided(loader):
         return loader
     if isinstance(loader.dataset, IterableDataset):
         warnings.warn("an IterableDataset gives every rank the same data: let it divide them itself", stacklevel=2)
