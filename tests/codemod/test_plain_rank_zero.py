@@ -453,3 +453,12 @@ def save(model, path):
 """
     after = convert(tmp_path, f"{HEADER}{save}{LOOP}size = save(model, Path('best.pt'))\n")
     assert "    wait_for_all_ranks()\n    size = path.stat().st_size\n" in after
+
+
+@pytest.mark.parametrize("start", ["init", "create"])
+def test_a_task_of_clearml_that_every_rank_starts_is_for_review(start: str, tmp_path: Path) -> None:
+    task = f"task = clearml.Task.{start}(project_name='a', task_name='b')\n"
+    report = run(tmp_path, train=f"import clearml\n{HEADER}{task}{LOOP}")
+    assert [f.message for _, f in report.findings(Severity.REVIEW)] == [
+        f"every rank records to clearml.Task.{start} here"
+    ]

@@ -38,10 +38,10 @@ _RECORDS = {
     "Ray": (frozenset(), frozenset({"ray.tune.report", "ray.train.report", "ray.air.session.report"})),
 }
 _OTHERS = frozenset({
-    "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "dvclive.Live", "swanlab.init",
-    "loguru.logger.add", "trackio.init", "comet_ml.start", "sacred.observers.FileStorageObserver",
-    "sacred.observers.FileStorageObserver.create", "sacred.observers.MongoObserver",
-    "sacred.observers.MongoObserver.create",
+    "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "clearml.Task.create",
+    "dvclive.Live", "swanlab.init", "loguru.logger.add", "trackio.init", "comet_ml.start",
+    "sacred.observers.FileStorageObserver", "sacred.observers.FileStorageObserver.create",
+    "sacred.observers.MongoObserver", "sacred.observers.MongoObserver.create",
 })  # fmt: skip
 _ALL = BARS | _TRACKERS | _MLFLOW | _OTHERS | {"wandb.init"}
 # What a program reads of a bar or a tracker, which one that does nothing does not know.
