@@ -495,6 +495,7 @@ def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path
         ("name = 'a_' + secrets.token_hex(4)", "name = 'a_' + rank_0_text(secrets.token_hex(4))"),
         ("name = 'a' + str(datetime.now())", "name = 'a' + rank_0_text(str(datetime.now()))"),
         ("name = f'{datetime.now():%H}.pt'", "name = rank_0_text(f'{datetime.now():%H}.pt')"),
+        ("now = datetime.now()\nhour = f'{now.hour}'.zfill(2)", "hour = rank_0_text(f'{now.hour}').zfill(2)"),
         ("name = str(int(time.time()))", "name = rank_0_text(str(int(time.time())))"),
         ("name = str(uuid.uuid4())[:8]", "name = rank_0_text(str(uuid.uuid4()))[:8]"),
         ("name = uuid.uuid4().hex", "name = rank_0_text(uuid.uuid4().hex)"),
@@ -1422,3 +1423,81 @@ def test_ranks_do_not_agree_in_a_loop_that_waits(tmp_path: Path) -> None:
     loop = LOOP.replace("for x, y in loader:", "for x, y in [(torch.zeros(4, 4), torch.zeros(4, 1))]:")
     after = convert(tmp_path, HEADER + textwrap.dedent(wait) + loop.partition("\n")[2])
     assert "        if time.time() > end:" in after and "rank_0_decides" not in after
+
+
+HOLDER = """
+    class Batches:
+        def __init__(self):
+            self.loader = DataLoader(data, batch_size=4, shuffle=True)
+
+        def __iter__(self):
+            return self.loader.__iter__()
+
+
+    class Learner:
+        def __init__(self):
+            self.model = Net()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def update(self, x, y):
+            if x.sum() > 9:
+                return
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+    learner = Learner()
+    for number, (x, y) in enumerate(Batches()):
+        learner.update(x, y)
+    """
+
+
+def test_ranks_agree_on_what_an_object_gives_that_runs_over_a_divided_loader(tmp_path: Path) -> None:
+    assert "        if rank_0_decides(x.sum() > 9):\n" in convert(tmp_path, body(HOLDER))
+
+
+HELPER = """
+    def value(tree, depth):
+        if tree[0] > 9:
+            raise ValueError(tree)
+        return value(tree[1:], depth - 1) if depth else 0.0
+
+
+    def safe_value(tree):
+        try:
+            return value(tree, 2)
+        except ValueError:
+            HANDLED
+
+
+    def stream(loader):
+        for x, y in loader:
+            for row in x:
+                found = safe_value(row)
+                if found is not None:
+                    yield found
+
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    for found in stream(loader):
+        print(found)
+    """
+
+
+def test_ranks_do_not_wait_for_each_other_in_a_helper_that_handles_its_own_errors(tmp_path: Path) -> None:
+    """Each rank comes to it for the samples of its share, and some more often than others."""
+    after = convert(tmp_path, body(HELPER.replace("HANDLED", "return None")))
+    assert "rank_0_decides" not in after and "any_rank" not in after
+
+
+def test_ranks_agree_on_an_error_behind_which_the_loop_leaves_a_batch_out(tmp_path: Path) -> None:
+    checked = "        try:\n            value(x[0], 2)\n        except ValueError:\n            continue\n"
+    text = HELPER.replace("        optimizer.zero_grad()", f"{checked}        optimizer.zero_grad()", 1)
+    assert "    if rank_0_decides(tree[0] > 9):\n" in convert(tmp_path, body(text.replace("HANDLED", "return None")))

@@ -160,7 +160,9 @@ class RankStatements:
             yield from self._variables(call.func.value, file)
 
     def _of_loop(self, target: cst.CSTNode, over: cst.BaseExpression, file: SourceFile) -> Iterator[Variable]:
-        if not (self._values.differs(over, file) or self._values.is_share(over, file)):
+        if not (
+            self._values.differs(over, file) or self._values.is_share(over, file) or self._gives_shares(over, file)
+        ):
             return
         parts = target.elements if isinstance(target, cst.Tuple) else ()
         if isinstance(over, cst.Call) and dotted(over.func) == "zip" and len(over.args) == len(parts):
@@ -170,6 +172,13 @@ class RankStatements:
         if len(parts) == 2 and counts_items(over, file, self._flow.scopes(file)):
             target = parts[1].value
         yield from self._variables(target, file)
+
+    def _gives_shares(self, over: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a loop runs over an object whose ``__iter__()`` gives what differs, as a loader's batches."""
+        parts = [over, *(arg.value for arg in over.args)] if isinstance(over, cst.Call) else [over]  # enumerate(data)
+        values = (value for part in parts for value in of_kind(self._flow.values(part, file), Kind.INSTANCE))
+        methods = (self._flow.classes.method(value.key, "__iter__") for value in values)
+        return any(method is not None and self._values.are_known((method.key, "return")) for method in methods)
 
     def _variables(self, target: cst.CSTNode, file: SourceFile) -> Iterator[Variable]:
         if isinstance(target, cst.Name):

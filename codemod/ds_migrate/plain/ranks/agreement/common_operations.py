@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.rank_guards import asks_for_rank
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import children, code, elements, last_name, targets, walk
+from ds_migrate.syntax.nodes import children, code, elements, last_name, last_statement, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
@@ -74,7 +74,6 @@ class CommonOperations:
                     places.append((file, node))
             places += [(file, write.node) for write in writes.of(file)]
         places += source_writes(settings, plan.facts.flow, values)
-        self._handled = set(_handled_errors(plan.facts.flow))
         self._nodes: set[int] = set()
         for file, node in places:  # grows: the calls of the functions around
             if id(node) in self._nodes:
@@ -84,6 +83,7 @@ class CommonOperations:
             if function is not None:
                 places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
             places += _items_of_loops(node, file, plan.facts.flow)
+        self._handled = set(self._handled_errors(plan.facts.flow)) if self._nodes else set()
 
     def is_led_by(self, node: Condition, file: SourceFile) -> bool:
         """Return whether a condition decides if, or how often, something is done that all ranks do together."""
@@ -109,6 +109,18 @@ class CommonOperations:
         raised = (line.exc for line in file.nodes(cst.Raise, below=branch))
         return any(last_name(e.func if isinstance(e, cst.Call) else e) in self._handled for e in raised)
 
+    def _handled_errors(self, flow: Flow) -> Iterator[str]:
+        """Yield the names of the classes of errors after which a program continues without what all ranks do there.
+
+        Not of those that a helper handles by itself: ranks come to it for other samples, and some more often.
+        """
+        for file, block in flow.nodes(cst.Try):
+            for handler in block.handlers:
+                if handler.type is None or isinstance(last_statement(handler.body), cst.Raise):
+                    continue
+                if self.holds(block.body) or any(map(self.holds, _jumped_over(handler, file))):
+                    yield from map(last_name, elements(handler.type))
+
     def _is_waited_for(self, branch: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a branch is in a loop that waits for something, of which each rank makes other rounds."""
         function = file.function(branch)
@@ -127,13 +139,6 @@ def _loops(flow: Flow) -> Iterator[tuple[SourceFile, cst.For, Values]]:
             yield file, loop, loaders
 
 
-def _handled_errors(flow: Flow) -> Iterator[str]:
-    """Yield the names of the classes of errors that a program handles."""
-    for _, handler in flow.nodes(cst.ExceptHandler):
-        if handler.type is not None:
-            yield from map(last_name, elements(handler.type))
-
-
 def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
     """Return whether a call changes learning rates or weights, which must be the same on each rank."""
     if not isinstance(call.func, cst.Attribute):
@@ -147,10 +152,10 @@ def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool
 
 def _items_of_loops(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[tuple[SourceFile, cst.CSTNode]]:
     """Yield where generators of the program make the items of the loops around a node: each is a round of these."""
-    for outer in file.ancestors(node):
+    for inner, outer in upwards(file, node):
         if isinstance(outer, cst.FunctionDef):
             return
-        if isinstance(outer, cst.For):
+        if isinstance(outer, cst.For) and inner is not outer.iter:
             for home, function in generators(outer.iter, file, flow):
                 made = home.nodes(cst.Yield, below=function)
                 yield from ((home, item) for item in made if home.function(item) is function)

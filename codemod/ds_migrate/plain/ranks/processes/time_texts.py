@@ -13,7 +13,18 @@ _CLOCKS = frozenset({"time.time", "time.time_ns", "uuid.uuid1", "uuid.uuid4", "o
 # Texts of which each process has another, as they are.
 _NAMES = ("tempfile.mkdtemp", "secrets.token_hex", "secrets.token_urlsafe")
 _NUMBERS = frozenset({"int", "round"})
-_TEXT = _NUMBERS | {"join", "Path", "str", "replace", "lower", "split"}  # of what only makes a name
+_TEXT = _NUMBERS | {
+    "join",
+    "Path",
+    "str",
+    "replace",
+    "lower",
+    "upper",
+    "split",
+    "strip",
+    "zfill",
+    "rjust",
+}  # for a name
 
 
 def has_time_stamp(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
