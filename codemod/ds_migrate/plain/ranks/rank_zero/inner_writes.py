@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.edits.choices import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import GUARD
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
@@ -35,20 +36,9 @@ class InnerWrites:
         elif _is_missed(call, file) or not self._calls.skippable.arguments_are_skippable(call, file):
             return
         else:
-            self._put_under_condition(call, file)
+            choose(file, call, self._runtime.main_rank(file), lambda _: cst.Name("None"))
         file.edits.once(call, GUARD)
         self._converted(Code.PLAIN_RANK_ZERO, file, call, f"only rank 0 {verb}")
-
-    def _put_under_condition(self, call: cst.Call, file: SourceFile) -> None:
-        condition = cst.parse_expression(self._runtime.main_rank(file))
-        is_whole = isinstance(file.parent(call), (cst.Assign, cst.AnnAssign, cst.Return, cst.Arg, cst.Lambda))
-
-        def change(updated: cst.CSTNode) -> cst.CSTNode:
-            assert isinstance(updated, cst.BaseExpression)
-            choice = cst.IfExp(condition, updated, cst.Name("None"))
-            return choice if is_whole else choice.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-
-        file.change(call, change)
 
 
 def _is_missed(call: cst.Call, file: SourceFile) -> bool:

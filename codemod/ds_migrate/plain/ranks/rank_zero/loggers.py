@@ -9,6 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.choices import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.wandb_runs import is_given, is_only_recorded_to
@@ -93,14 +94,8 @@ def _track(
     if not facts.options.runtime or _is_read(facts.flow, file, call):
         notes.append(_note(file, call, dotted(call.func) or "a tracker"))
         return
-    condition = cst.parse_expression(runtime.main_rank(file))
     silent = cst.parse_expression(f"{runtime.name(file, 'NoTracker')}()")
-
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Call)
-        return cst.IfExp(condition, updated, silent)
-
-    file.change(call, change)
+    choose(file, call, runtime.main_rank(file), lambda _: silent)
     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 records")
 
 
@@ -121,14 +116,7 @@ def _init_wandb(
     if given is None:
         _add(file, call, "mode", f'None if {condition} else "disabled"')
     else:
-        test = cst.parse_expression(condition)
-
-        def change(updated: cst.CSTNode) -> cst.CSTNode:
-            assert isinstance(updated, cst.Arg)
-            disabled = cst.SimpleString('"disabled"')
-            return updated.with_changes(value=cst.IfExp(test, updated.value, disabled))
-
-        file.change(given, change)
+        choose(file, given.value, condition, lambda _: cst.SimpleString('"disabled"'))
     converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 records")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.choices import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.opened_files import (
@@ -119,15 +120,13 @@ def _open_nowhere(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> No
     if dotted(call.func) in OPENERS:
         _write_nowhere(file, call.args[0], runtime)
         return
-    condition = cst.parse_expression(runtime.main_rank(file))
-    nowhere = cst.parse_expression(f"{file.imports.module('os')}.devnull")
+    nowhere = cst.Arg(_nowhere(file))
 
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
+    def other(updated: cst.BaseExpression) -> cst.BaseExpression:
         assert isinstance(updated, cst.Call)
-        other = updated.with_changes(func=cst.Name("open"), args=[cst.Arg(nowhere), *updated.args])
-        return cst.IfExp(condition, updated, other)
+        return updated.with_changes(func=cst.Name("open"), args=[nowhere, *updated.args])
 
-    file.change(call, change)
+    choose(file, call, runtime.main_rank(file), other)
 
 
 def _log_file(call: cst.Call, file: SourceFile, facts: LoopFacts) -> cst.Arg | None:
@@ -140,11 +139,9 @@ def _log_file(call: cst.Call, file: SourceFile, facts: LoopFacts) -> cst.Arg | N
 
 
 def _write_nowhere(file: SourceFile, path: cst.Arg, runtime: RuntimeNames) -> None:
-    condition = cst.parse_expression(runtime.main_rank(file))
-    nowhere = cst.parse_expression(f"{file.imports.module('os')}.devnull")
+    nowhere = _nowhere(file)
+    choose(file, path.value, runtime.main_rank(file), lambda _: nowhere)
 
-    def change(updated: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(updated, cst.Arg)
-        return updated.with_changes(value=cst.IfExp(condition, updated.value, nowhere))
 
-    file.change(path, change)
+def _nowhere(file: SourceFile) -> cst.BaseExpression:
+    return cst.parse_expression(f"{file.imports.module('os')}.devnull")
