@@ -303,6 +303,21 @@ class Logger:
 """
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "(Path() / 'log').open('a').write('x')",
+            "((Path() / 'log').open('a') if is_main_rank() else open(os.devnull, 'a')).write('x')",
+        ),
+        ("SummaryWriter('a').add_text('b', 'c')", "(SummaryWriter('a') if is_main_rank() else NoTracker()).add_text("),
+    ],
+)
+def test_what_a_file_or_tracker_is_made_for_is_called_of_rank_0s_too(tmp_path: Path, line: str, expected: str) -> None:
+    imports = "from pathlib import Path\nfrom torch.utils.tensorboard import SummaryWriter\n"
+    assert expected in convert(tmp_path, f"{imports}{IMPORTS}{HEADER}{LOOP}    {line}\n")
+
+
 def test_a_log_that_is_opened_in_a_helper_is_rank_0s(tmp_path: Path) -> None:
     use = "if model.training:\n    log = Logger('log.txt', resume=True)\nelse:\n    log = Logger('log.txt')\n"
     text = after(tmp_path, LOGGER, use + "log.append(1.0)\n")
