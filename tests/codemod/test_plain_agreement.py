@@ -785,6 +785,8 @@ def test_ranks_agree_on_nothing_in_a_method_that_rank_0_may_call_of_a_loaded_obj
         ("import os, random\nseed = 1\nseed = seed or os.getpid()\nrandom.seed(seed)\n", True),
         ("import numpy as np\nnp.random.seed()\n", True),
         ("import numpy as np\norder = np.random.default_rng().permutation(8)\n", True),
+        ("draws = torch.Generator()\ndraws.seed()\norder = torch.randperm(8, generator=draws)\n", True),
+        ("draws = torch.Generator()\ndraws.manual_seed(1)\norder = torch.randperm(8, generator=draws)\n", False),
         ("import random\nrandom.Random(None).shuffle([1, 2])\n", True),
         ("import optuna\nstudy = optuna.create_study(direction='maximize')\n", True),
         ("import optuna\nstudy = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=3))\n", False),

@@ -21,9 +21,9 @@ _SEEDED = {
     "random.seed": "a", "random.Random": "x", "numpy.random.seed": "seed", "numpy.random.default_rng": "seed",
     "numpy.random.RandomState": "seed", "numpy.random.PCG64": "seed", "numpy.random.SeedSequence": "entropy",
     "torch.manual_seed": "seed", "torch.random.manual_seed": "seed", "torch.cuda.manual_seed": "seed",
-    "torch.cuda.manual_seed_all": "seed",
+    "torch.cuda.manual_seed_all": "seed", "torch.Generator.manual_seed": "seed",
 }  # fmt: skip
-_NEVER_SEEDED = ("random.SystemRandom", "torch.seed", "torch.random.seed")
+_NEVER_SEEDED = ("random.SystemRandom", "torch.seed", "torch.random.seed", "torch.Generator.seed")
 _STUDIES = ("optuna.create_study", "optuna.study.create_study")
 _OWN = (
     "time.time", "time.time_ns", "time.perf_counter", "datetime.datetime.now", "os.getpid", "os.urandom", "uuid.uuid4",
@@ -57,13 +57,24 @@ def _arguments(call: cst.Call) -> list[cst.Arg]:
 
 def _differs(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call seeds, or makes, a generator by what each process has by itself."""
-    if flow.is_call_of(call, file, _NEVER_SEEDED):
+    called = {value.name for value in flow.values(call.func, file)} | _method_of_generator(call, file, flow)
+    if not called.isdisjoint(_NEVER_SEEDED):
         return True
-    names = {value.name for value in flow.values(call.func, file)} & _SEEDED.keys()
+    names = called & _SEEDED.keys()
     if not names:
         return False
     given = argument(call, 0, _SEEDED[min(names)])
     return given is None or dotted(given.value) == "None" or _is_own(given.value, file, flow, _DEPTH)
+
+
+def _method_of_generator(call: cst.Call, file: SourceFile, flow: Flow) -> set[str]:
+    """Return the name of a method of a generator of torch that the call is of."""
+    if not isinstance(call.func, cst.Attribute):
+        return set()
+    owner = call.func.value
+    made = [owner, *flow.scopes(file).assigned(owner)] if isinstance(owner, (cst.Name, cst.Attribute)) else [owner]
+    is_one = any(isinstance(one, cst.Call) and flow.is_call_of(one, file, ("torch.Generator",)) for one in made)
+    return {f"torch.Generator.{call.func.attr.value}"} if is_one else set()
 
 
 def _is_own(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:
