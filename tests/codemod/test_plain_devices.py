@@ -212,14 +212,24 @@ def test_torchrun_gives_the_rank_to_a_script_that_waits_for_an_argument(tmp_path
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "after"),
     [
-        "model.fc = nn.DataParallel(model.fc)",
-        "teacher = nn.DataParallel(nn.Linear(4, 1)).cuda()",
-        "class Spread(nn.DataParallel): ...\nteacher = Spread(nn.Linear(4, 1))",
+        ("model.fc = nn.DataParallel(model.fc)", "model.fc = nn.DataParallel(model.fc, device_ids=[local_rank()])"),
+        (
+            "teacher = nn.DataParallel(nn.Linear(4, 1), list(range(4)), 0, dim=1).cuda()",
+            "teacher = nn.DataParallel(nn.Linear(4, 1), device_ids=[local_rank()], dim=1).cuda()",
+        ),
     ],
 )
-def test_a_part_or_a_teacher_that_takes_the_gpus_of_other_ranks_is_for_review(line: str, tmp_path: Path) -> None:
+def test_a_part_or_a_teacher_is_on_the_rank_s_gpu_alone(line: str, after: str, tmp_path: Path) -> None:
+    """It took the GPUs of other ranks, and ended a rank whose engine had moved it to another one than GPU 0."""
+    report = run(tmp_path, train=HEADER + LOOP.replace("optimizer =", f"{line}\noptimizer =", 1))
+    assert report.files[0].after is not None and f"\n{after}\n" in report.files[0].after.decode()
+    assert not list(report.findings(Severity.REVIEW))
+
+
+def test_a_class_of_data_parallel_that_takes_the_gpus_of_other_ranks_is_for_review(tmp_path: Path) -> None:
+    line = "class Spread(nn.DataParallel): ...\nteacher = Spread(nn.Linear(4, 1))"
     report = run(tmp_path, train=HEADER + LOOP.replace("optimizer =", f"{line}\noptimizer =", 1))
     message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
     assert [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)] == [("DSM611", message)]

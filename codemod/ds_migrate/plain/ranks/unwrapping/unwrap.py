@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import libcst as cst
 
@@ -19,6 +19,8 @@ from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
+
+_EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
 
 def unwrap(
@@ -54,6 +56,10 @@ def unwrap(
         keep_part(file, node, "value")
     removed = wrappers.calls
     for file, call in _left(facts, beside, [call for _, call, _ in removed]):
+        if facts.options.runtime and facts.flow.is_call_of(call, file, WRAPPERS - DISTRIBUTED):
+            file.change(call, _on_one_gpu(f"[{runtime.name(file, 'local_rank')}()]"))
+            converted(Code.PLAIN_DEVICE, file, call, f"{code(call.func)} takes this rank's GPU alone")
+            continue
         message = "DataParallel stays around what no engine has as a whole, and takes the GPUs of the other ranks"
         review(Note(Code.PLAIN_DEVICE, file, call, message, "remove it: each rank has one GPU"))
     for file, call in _around_parts(facts, [call for _, call, _ in removed]):
@@ -80,7 +86,7 @@ def unwrap(
 def _left(
     facts: LoopFacts, files: Iterable[SourceFile], removed: list[cst.Call]
 ) -> Iterator[tuple[SourceFile, cst.Call]]:
-    """Yield the calls that spread another module over all GPUs: a teacher, a part of the model, or what holds it."""
+    """Yield the calls that spread what no engine has as a whole: a teacher, a part of the model, or what holds it."""
     wrappers = WRAPPERS - DISTRIBUTED
     for file in files:
         for call in file.nodes(cst.Call):
@@ -88,6 +94,21 @@ def _left(
             is_own = any(wrappers.intersection(facts.flow.classes.external_bases(cls.key)) for cls in classes)
             if call not in removed and (is_own or facts.flow.is_call_of(call, file, wrappers)):
                 yield file, call
+
+
+def _on_one_gpu(device_ids: str) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    """Return the change of a call of DataParallel that leaves it the GPU of the rank: names of weights stay."""
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.Call)
+        module = argument(updated, 0, "module")
+        dim = argument(updated, 3, "dim")
+        given = cst.Arg(cst.parse_expression(device_ids), cst.Name("device_ids"), equal=_EQUAL)
+        kept = [] if dim is None else [dim.with_changes(keyword=cst.Name("dim"), equal=_EQUAL)]
+        args = [one.with_changes(comma=cst.MaybeSentinel.DEFAULT) for one in (module, given, *kept) if one is not None]
+        return updated.with_changes(args=args)
+
+    return change
 
 
 def _around_parts(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[SourceFile, cst.Call]]:
@@ -106,8 +127,7 @@ def _around_parts(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[S
 
 
 def _prefix(text: str) -> cst.Arg:
-    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    return cst.Arg(cst.SimpleString(f'"{text}"'), cst.Name("prefix"), equal=equal)
+    return cst.Arg(cst.SimpleString(f'"{text}"'), cst.Name("prefix"), equal=_EQUAL)
 
 
 def _keep_keys(file: SourceFile, call: cst.Call, wrapped: Wrapped, converted: Converted, review: Review) -> None:
