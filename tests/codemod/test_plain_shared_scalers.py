@@ -220,3 +220,50 @@ def test_a_call_that_sets_the_scale_stays(tmp_path: Path) -> None:
     after = convert(tmp_path, HEADER + SET_SCALE)
     assert "    engine.step()\n" in after and "scaler.update()" not in after
     assert "        scaler.update(scaler.get_scale() * 2.0)\n" in after
+
+
+BY_ATTRIBUTE = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            self.is_mixed = torch.cuda.is_available()
+            if self.is_mixed:
+                self.scaler = torch.amp.GradScaler()
+
+        def backward(self, x, y):
+            loss = F.mse_loss(self.model(x), y)
+            if self.is_mixed:
+                self.scaler.scale(loss).backward()
+            else:
+                loss.backward()
+
+        def update(self):
+            if self.is_mixed:
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+            else:
+                self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    trainer = Trainer(Net())
+    for x, y in DataLoader(data, batch_size=4):
+        trainer.backward(x, y)
+        trainer.update()
+    """
+
+
+def test_methods_scale_by_the_attribute_that_decides_on_the_scaler(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(BY_ATTRIBUTE))
+    assert (
+        "            self.scaler = torch.amp.GradScaler()\n            use_scaler(self.engine, self.scaler)\n" in after
+    )
+    assert after.count("            self.engine.step()\n") == 2
+
+
+def test_methods_that_scale_by_an_attribute_that_changes_are_refused(tmp_path: Path) -> None:
+    text = body(BY_ATTRIBUTE).replace(
+        "trainer = Trainer(Net())\n", "trainer = Trainer(Net())\ntrainer.is_mixed = False\n"
+    )
+    ((code, message),) = blocked(tmp_path, text)
+    assert (code, message) == (Code.PLAIN_PRECISION, "the engine cannot get the GradScaler of this backward()")

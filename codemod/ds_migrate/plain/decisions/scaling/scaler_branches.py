@@ -36,9 +36,26 @@ def is_unscaled_branch(
         if of_kind(facts.flow.values(node, other.file), Kind.SCALER):
             if other.function is file.function(maker) or _is_given(test, other, file.function(maker), facts, site):
                 return True
-        elif test == dotted(condition) and other.function is file.function(maker) and is_set_once(test, file):
-            return other.file is file
+        elif condition is not None and test == dotted(condition) and is_set_once(test, file):
+            is_near = other.file is file and other.function is file.function(maker)
+            return is_near or _is_one_attribute(condition, file, node, other.file, facts)
     return False
+
+
+def _is_one_attribute(
+    one: cst.BaseExpression, file: SourceFile, other: cst.BaseExpression, other_file: SourceFile, facts: LoopFacts
+) -> bool:
+    """Return whether two methods read the same attribute of their object, which one line of the program sets."""
+    variable = facts.flow.variable(one, file)
+    if not isinstance(one, cst.Attribute) or variable is None or variable != facts.flow.variable(other, other_file):
+        return False
+    lines = [
+        node
+        for each in facts.flow.files.values()
+        for node in each.attributes_by_name.get(one.attr.value, ())
+        if isinstance(each.parent(node), (cst.AssignTarget, cst.AnnAssign, cst.AugAssign))
+    ]
+    return len(lines) == 1
 
 
 def _is_given(
