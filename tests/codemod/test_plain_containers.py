@@ -8,7 +8,7 @@ import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
-from plain_loops import blocked, body, convert, run
+from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 LISTED = """
     a, b = Net(), nn.Linear(4, 1)
@@ -454,3 +454,23 @@ def test_a_function_that_makes_optimizers_of_several_models_has_engines_of_each(
     later = later.replace("model", "another").replace("first", "third").replace("second", "fourth")
     after = convert(tmp_path, body(text.rstrip() + "\n\n" + again.rstrip() + "\n" + other + MAIN + later))
     assert after.count("    engine_of(optimizer).allreduce_gradients()\n") == 2
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        '{"Adam": torch.optim.Adam(model.parameters()), "SGD": torch.optim.SGD(model.parameters(), lr=0.1)}[kind]',
+        "{one.__name__: one(model.parameters(), lr=0.1) for one in (torch.optim.Adam, torch.optim.SGD)}[kind]",
+        "[one(model.parameters(), lr=0.1) for one in (torch.optim.Adam, torch.optim.SGD)][len(kind)]",
+    ],
+)
+def test_an_optimizer_that_is_chosen_among_several_of_one_module_has_the_engine(chosen: str, tmp_path: Path) -> None:
+    text = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", chosen)
+    after = convert(tmp_path, HEADER + 'kind = "Adam"\n' + text)
+    assert f"optimizer = {chosen}\nengine, *_ = deepspeed.initialize(\n    model=model,\n" in after
+
+
+def test_an_optimizer_that_is_chosen_among_those_of_several_modules_is_refused(tmp_path: Path) -> None:
+    made = "[torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, Net())][0]"
+    ((_, message),) = blocked(tmp_path, HEADER + LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", made))
+    assert message.endswith("a comprehension makes one for each of several modules")

@@ -10,11 +10,12 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.creation.comprehensions import clause_of
 from ds_migrate.plain.recognition.creation.containers import Item, item_made_by
 from ds_migrate.plain.recognition.facts import Step
-from ds_migrate.syntax.nodes import dotted, last_name, targets
+from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _STATEMENTS = (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)
@@ -59,10 +60,8 @@ def bindings_of(
     item: int | None = None,
 ) -> Iterator[Bound]:
     """Yield the names that a call's result, or an item of it, is bound to in the end."""
-    around: cst.CSTNode | None = file.parent(node)
-    inner: cst.CSTNode = node
-    while isinstance(around, (cst.IfExp, cst.BooleanOperation)):
-        inner, around = around, file.parent(around)
+    inner = _choice_with(node, file)
+    around: cst.CSTNode | None = file.parent(inner)
     if isinstance(around, cst.Element):
         listed = file.parent(around)
         if isinstance(listed, (cst.Tuple, cst.List)) and item is None and isinstance(file.parent(listed), cst.Return):
@@ -125,6 +124,28 @@ def bindings_of(
             yield from bindings_of(value, caller, call, maker, steps, flow, callers, depth - 1, returned[0])
         return
     yield Bound(file, target, file.statement(node), maker, value)
+
+
+def _choice_with(node: cst.CSTNode, file: SourceFile) -> cst.CSTNode:
+    """Return the expression that takes a value or another one: ``Adam(p) if a else SGD(p)``, ``{"a": Adam(p)}[name]``.
+
+    Of a comprehension, it takes one that is made of the same modules as the others.
+    """
+    around = file.parent(node)
+    if isinstance(around, (cst.IfExp, cst.BooleanOperation)):
+        return _choice_with(around, file)
+    container: cst.CSTNode | None = around
+    if isinstance(around, (cst.Element, cst.DictElement)):
+        container = file.parent(around)
+    elif isinstance(around, (cst.ListComp, cst.DictComp)):
+        args = [part for arg in node.args for part in walk(arg)] if isinstance(node, cst.Call) else []
+        given = {part.value for part in args if isinstance(part, cst.Name)}
+        if around.for_in.inner_for_in is not None or not given.isdisjoint(names_in(around.for_in.target)):
+            return node
+    else:
+        return node
+    taken = file.parent(container) if container is not None else None
+    return _choice_with(taken, file) if isinstance(taken, cst.Subscript) and taken.value is container else node
 
 
 def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
