@@ -601,3 +601,16 @@ def test_a_name_is_imported_before_a_failed_import_prints(behind: str, tmp_path:
     attempt = "try:\n    import optional\nexcept ImportError:\n    print('no optional')\n"
     after = convert(tmp_path, HEADER.replace("\n\nclass", f"\n{attempt}{behind}\n\nclass", 1) + LOOP)
     assert "is_main_rank, " in after.partition("if is_main_rank()")[0]
+
+
+@pytest.mark.parametrize(
+    ("check", "after"),
+    [
+        ("if not folder.is_dir():\n    folder.mkdir()\nelse:\n    raise OSError(folder)", "not folder.is_dir()"),
+        ("if folder.exists():\n    raise OSError(folder)\nfolder.mkdir()", "folder.exists()"),
+    ],
+)
+def test_rank_0_checks_a_folder_that_ends_the_program_where_it_exists(check: str, after: str, tmp_path: Path) -> None:
+    """The other ranks would find the one that rank 0 has just made."""
+    start = "from pathlib import Path\n\nfolder = Path('runs') / 'one'\n" + check + "\n"
+    assert f"if rank_0_decides({after}):\n" in convert(tmp_path, HEADER + start + LOOP)

@@ -22,8 +22,8 @@ from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import upwards
 from ds_migrate.syntax.source import SourceFile
 
-_MESSAGE = "a rank may find this file once rank 0 has written it, and take the other branch"
-_ADVICE = "let rank 0 decide for all ranks: if rank_0_decides(os.path.exists(path))"
+MESSAGE = "a rank may find this file once rank 0 has written it, and take the other branch"
+ADVICE = "let rank 0 decide for all ranks: if rank_0_decides(os.path.exists(path))"
 
 
 def share_looks(
@@ -48,11 +48,11 @@ def share_looks(
     for write in written:
         is_read = readers.is_read(write)
         if is_read:
-            yield from (Note(Code.PLAIN_RANK_ZERO, *read, _MESSAGE, _ADVICE) for read in _attempts(write, readers))
+            yield from (Note(Code.PLAIN_RANK_ZERO, *read, MESSAGE, ADVICE) for read in _attempts(write, readers))
         for file, call in looks:
             if readers.looks_for(call, file, write) and not _is_after_training(call, file, write, facts, readers):
                 statement, test = _deciding(call, file)
-                if not is_read and not _ends_by(statement, file):
+                if not is_read and not ends_by(statement, file):
                     continue
                 if id(statement) in decided or is_guarded(statement, file) or readers.waits_before(statement):
                     continue
@@ -60,7 +60,7 @@ def share_looks(
                     continue  # the other ranks look when rank 0 has written it
                 decided.add(id(statement))
                 if test is None or file not in changeable or not conditions.reach_all(statement, file):
-                    yield Note(Code.PLAIN_RANK_ZERO, file, call, _MESSAGE, _ADVICE)
+                    yield Note(Code.PLAIN_RANK_ZERO, file, call, MESSAGE, ADVICE)
                     continue
                 let_rank_0_decide(test, file, runtime)
                 converted(Code.PLAIN_AGREEMENT, file, call, "rank 0 checks for all ranks whether the file exists")
@@ -86,7 +86,7 @@ def _deciding(call: cst.Call, file: SourceFile) -> tuple[cst.BaseStatement, cst.
     return file.statement(call), None
 
 
-def _ends_by(statement: cst.BaseStatement, file: SourceFile) -> bool:
+def ends_by(statement: cst.BaseStatement, file: SourceFile) -> bool:
     """Return whether a statement may end the program, as where a file is there already that it would write."""
     return bool(file.nodes(cst.Raise, below=statement)) or any(map(is_exit, file.nodes(cst.Call, below=statement)))
 
