@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from ds_migrate.findings import Severity
 from plain_loops import HEADER, LOOP, SUM, body, run
 
 LOOP_IN_MAIN = (
@@ -60,6 +61,39 @@ def test_an_idle_loop_beside_one_that_runs_forms_no_ranks(tmp_path: Path) -> Non
     other = body(LOOP_IN_MAIN).replace("GROUP", "dist.init_process_group('gloo')").replace("main", "main_of_ranks")
     text += "\n\nmain()\n" + other.removeprefix(HEADER).replace("train(", "train_on_ranks(")
     assert "count_samples" in _converted(tmp_path, text)
+
+
+WRAPPER = """
+class Optim(object):
+    def __init__(self, params, lr, clip):
+        self.params, self.clip = params, clip
+        self.optimizer = torch.optim.SGD(self.params, lr=lr)
+
+    def step(self):
+        torch.nn.utils.clip_grad_norm_(self.params, self.clip)
+        self.optimizer.step()
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "is_refused"),
+    [
+        ("", False),
+        ("model.eval()\n", False),
+        ("made = Optim\n", True),
+        ("import sys\nname = 'Opt' + 'im'\nmade = getattr(sys.modules[__name__], name)\n", True),
+    ],
+)
+def test_a_class_that_nothing_names_leaves_the_loop_beside_it(use: str, is_refused: bool, tmp_path: Path) -> None:
+    """As the Optim of MTGNN's trainer.py: its parameters, which no call gives, refused the loop."""
+    report = run(tmp_path, train=HEADER + WRAPPER + LOOP + use)
+    assert bool(list(report.findings(Severity.BLOCKED))) is is_refused
+    if not is_refused:
+        (result,) = report.files
+        assert result.after is not None and textwrap.dedent(WRAPPER).encode() in result.after
+        assert b'"gradient_clipping": 0.0' in result.after
 
 
 def test_what_a_method_calls_that_a_base_class_calls_runs(tmp_path: Path) -> None:

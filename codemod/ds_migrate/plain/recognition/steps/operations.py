@@ -22,6 +22,7 @@ from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_st
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
+from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, walk
 from ds_migrate.syntax.one_line import expression_text
@@ -47,6 +48,8 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
     for file in flow.files.values():
         for call in file.nodes(cst.Call):
             name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+            if is_of_unnamed_class(call, file, flow):
+                continue
             if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
                 continue
             if name in ("step", "zero_grad") and is_of_wrapper(call, file, flow):
