@@ -1503,3 +1503,50 @@ def test_ranks_agree_on_an_error_behind_which_the_loop_leaves_a_batch_out(tmp_pa
     checked = "        try:\n            value(x[0], 2)\n        except ValueError:\n            continue\n"
     text = HELPER.replace("        optimizer.zero_grad()", f"{checked}        optimizer.zero_grad()", 1)
     assert "    if rank_0_decides(tree[0] > 9):\n" in convert(tmp_path, body(text.replace("HANDLED", "return None")))
+
+
+STATES = """\
+import time
+
+
+def resume(ckpt):
+    return ckpt["epoch"] + 1
+
+
+def main():
+    ckpt = torch.load("last.pt")
+    start = resume(ckpt)
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(start, 3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        if epoch > 1:
+            ckpt = {"epoch": epoch, "date": time.time()}
+            torch.save(ckpt, "last.pt")
+            END
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "differs"),
+    [
+        ("del ckpt", False),
+        ("print(start); del start, ckpt", False),
+        ("pass", True),
+        ("if start: del ckpt", True),
+        ("if start: break\n            del ckpt", True),
+        ("print(lambda: ckpt)\n            del ckpt", True),
+    ],
+)
+def test_a_name_that_is_deleted_again_is_none_of_what_it_is_elsewhere(end: str, differs: bool, tmp_path: Path) -> None:
+    """As YOLO's checkpoints, which hold a date: what was loaded under that name, and each setting, differed by rank."""
+    report = run(tmp_path, train=HEADER + STATES.replace("END", end))
+    found = [finding.message for _, finding in report.findings()]
+    assert any("all ranks run the mean number of rounds" in message for message in found) is differs

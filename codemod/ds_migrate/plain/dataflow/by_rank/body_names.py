@@ -1,10 +1,14 @@
-"""Names that a loop or a ``with`` statement binds: in its body, they are nothing that other statements bind to them."""
+"""Names that a loop or a ``with`` statement binds: in its body, they are nothing that other statements bind to them.
+
+So are those that lines of a block bind and delete again: between these, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import Scopes, names_in
+from ds_migrate.syntax.nodes import dotted, elements, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _Binding = cst.For | cst.With
@@ -19,6 +23,8 @@ class BodyNames:
         self._scopes = scopes
         self._lent = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal) for item in node.names}
         self._of_name: dict[str, set[int]] = {}
+        self._deleted = {dotted(part) for node in file.nodes(cst.Del) for part in elements(node.target)}
+        self._leaves: dict[tuple[int, str], bool] = {}  # by the block and the name
         self._of_comprehensions = {name for node in file.nodes(cst.CompFor) for name in names_in(node.target)}
 
     def binding(self, name: cst.Name) -> _Binding | cst.BaseComp | None:
@@ -47,6 +53,47 @@ class BodyNames:
                 return statement if id(statement) in found else None
             inner = outer
         return None
+
+    def deletion(self, name: cst.Name) -> cst.Del | None:
+        """Return the statement that deletes a name behind the lines around it, the first of which binds it."""
+        if name.value not in self._deleted or name.value in self._lent:
+            return None
+        inner: cst.CSTNode = name
+        for outer in self._file.ancestors(name):
+            if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+                return None
+            if isinstance(outer, cst.IndentedBlock):
+                found = self._deletion_in(outer, inner, name.value)
+                if found is not None:
+                    return found
+            inner = outer
+        return None
+
+    def _deletion_in(self, block: cst.IndentedBlock, line: cst.CSTNode, name: str) -> cst.Del | None:
+        """Return the statement that deletes a name in a block for sure, where a line before this one binds it there."""
+        lines = list(block.body)
+        at = next(number for number, other in enumerate(lines) if other is line)
+        begins = [number for number, other in enumerate(lines[: at + 1]) if _binds_alone(other, name)]
+        ends = [number for number, other in enumerate(lines[at:], at) if _deletes(other, name)]
+        if not begins or not ends or any(_deletes(other, name) for other in lines[begins[0] : at]):
+            return None
+        key = id(block), name
+        if key not in self._leaves:
+            self._leaves[key] = self._may_leave(block, name)
+        dels: list[cst.Del] = self._file.nodes(cst.Del, below=lines[ends[0]])
+        return None if self._leaves[key] else dels[0]
+
+    def _may_leave(self, block: cst.IndentedBlock, name: str) -> bool:
+        """Return whether a block may end before a line of it deletes a name, or a function in it may read that."""
+        function = self._file.function(block)
+        around = [outer for outer in self._file.ancestors(block) if self._file.function(outer) is function]
+        goes_on = any(
+            isinstance(outer, cst.Try) or (isinstance(outer, cst.With) and "suppress" in map(_called, outer.items))
+            for outer in around
+        )
+        inside = self._file.nodes(cst.Lambda, cst.FunctionDef, below=function.body if function else self._file.module)
+        is_lent = any(part.value == name for one in inside for part in self._file.nodes(cst.Name, below=one))
+        return bool(self._file.nodes(cst.Break, cst.Continue, below=block)) or goes_on or is_lent
 
     def _comprehension(self, name: cst.Name) -> cst.BaseComp | None:
         """Return the innermost comprehension that binds a name; what its first loop runs over is outside of it."""
@@ -79,6 +126,23 @@ class BodyNames:
             statement = self._file.parent(item) if isinstance(item, cst.WithItem) else None
             return statement if isinstance(statement, cst.With) else None
         return node if isinstance(node, cst.For) else None
+
+
+def _binds_alone(line: cst.CSTNode, name: str) -> bool:
+    """Return whether a line sets a name, and reads nothing of it."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 or not isinstance(line.body[0], cst.Assign):
+        return False
+    is_target = any(dotted(part) == name for part in targets(line.body[0]))
+    return is_target and not any(isinstance(part, cst.Name) and part.value == name for part in walk(line.body[0].value))
+
+
+def _called(item: cst.WithItem) -> str:
+    return last_name(item.item.func) if isinstance(item.item, cst.Call) else ""
+
+
+def _deletes(line: cst.CSTNode, name: str) -> bool:
+    small = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+    return any(isinstance(one, cst.Del) and name in map(dotted, elements(one.target)) for one in small)
 
 
 def _bound_parts(statement: _Binding) -> tuple[cst.CSTNode, ...]:

@@ -18,7 +18,7 @@ from ds_migrate.syntax.source import SourceFile
 _ROUNDS = 12
 _DEEPEST = 3  # calls in each other, of which the arguments of each are followed
 _SAME_ARGUMENTS = frozenset({"staticmethod", "classmethod", "no_grad", "inference_mode"})  # decorators
-_BODIES = (cst.For, cst.With, cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)  # as in BodyNames
+_BODIES = (cst.For, cst.With, cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp, cst.Del)  # as in BodyNames
 
 
 @dataclass

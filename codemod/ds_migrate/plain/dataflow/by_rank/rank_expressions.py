@@ -202,7 +202,14 @@ class RankExpressions(ABC):
         return next(self.written(name, file))
 
     def written(self, name: cst.Name, file: SourceFile) -> Iterator[Variable]:
-        """Yield the variables that a name is where it is set or changed: in the body of a loop, both."""
+        """Yield the variables that a name is where it is set or changed: in the body of a loop, both.
+
+        Before it is deleted there, it is nothing that other lines know.
+        """
+        deletion = self._body_names[id(file)].deletion(name)
+        if deletion is not None:
+            yield id(deletion), name.value
+            return
         statement = self._body_names[id(file)].binding(name)
         if statement is not None:
             yield id(statement), name.value

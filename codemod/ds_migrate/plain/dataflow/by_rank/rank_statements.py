@@ -217,9 +217,10 @@ class RankStatements:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
         items = named_items(node.value) if isinstance(target, cst.Name) else None
         if isinstance(target, cst.Name) and items is not None and not self._values.depends(node, file):
-            owner, name = self._flow.scopes(file).variable(target.value, target)
-            yield owner, f"{name}[]"
-            yield from ((owner, f"{name}[{key}]") for key, value in items.items() if self._values.differs(value, file))
+            differing = [key for key, value in items.items() if self._values.differs(value, file)]
+            for owner, name in self._values.written(target, file):
+                yield owner, f"{name}[]"
+                yield from ((owner, f"{name}[{key}]") for key in differing)
         else:
             yield from self._variables(target, file)
 
