@@ -163,3 +163,33 @@ def test_ranks_do_not_agree_in_a_function_that_a_thread_runs_too(tmp_path: Path)
     assert b"rank_0_decides" not in (report.files[0].after or b"")
     (found,) = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert found.endswith("and cannot agree: one may be here alone, as run() runs at another moment on each")
+
+
+LOCKED = """\
+import os
+
+
+def train(model, optimizer):
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for fold in range(3):
+    try:
+        os.close(os.open(f"{fold}.lock", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        JUMP
+    train(model, optimizer)
+"""
+
+
+@pytest.mark.parametrize(("jump", "count"), [("continue", 1), ("pass", 0)])
+def test_a_lock_that_one_rank_alone_gets_is_for_review(jump: str, count: int, tmp_path: Path) -> None:
+    """One rank trained a fold while the others passed over it, and trained the next one."""
+    report = run(tmp_path, train=HEADER + LOCKED.replace("JUMP", jump))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert found == ["one rank creates this file and trains, while the others pass over it"] * count

@@ -22,6 +22,7 @@ from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.star_imports import use_star_imports
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
+from ds_migrate.plain.ranks.agreement.exclusive_files import files_of_one_rank
 from ds_migrate.plain.ranks.data.shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines
@@ -140,7 +141,11 @@ class Editor:
             program = alone
             read_again = [note for note in read_again if note.file in alone]
             with self._left_to_a_person():
-                notes += [*commands_of_all_ranks(program, self.flow), *errors_of_one_rank(facts)]
+                notes += [
+                    *commands_of_all_ranks(program, self.flow),
+                    *errors_of_one_rank(facts),
+                    *files_of_one_rank(facts),
+                ]
                 notes += LibraryWriters(self.plan).notes(program)
                 notes += share_names_not_taken(facts, program, own, self._runtime, self._converted)
                 notes += read_again
