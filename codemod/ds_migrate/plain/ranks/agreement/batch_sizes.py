@@ -6,7 +6,7 @@ long the samples are differs where the program collates them itself, or where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -42,6 +42,17 @@ class BatchSizes:
         self._flow = values.flow
         self._callers = callers
         self._are_long = any(map(_has_samples_of_sizes, loaders))
+        self._answers: dict[
+            tuple[str, int, int], tuple[cst.CSTNode, bool]
+        ] = {}  # with the nodes, which keeps their ids
+
+    def _once(self, question: str, node: cst.CSTNode, depth: int, find: Callable[[], bool]) -> bool:
+        """Return the answer to a question about a node, which is found once; no, where it depends on itself."""
+        key = question, id(node), depth
+        if key not in self._answers:
+            self._answers[key] = node, False
+            self._answers[key] = node, find()
+        return self._answers[key][1]
 
     def differ(self, test: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a condition is one of sizes that differ by rank."""
@@ -49,6 +60,9 @@ class BatchSizes:
 
     def ask_for_any(self, test: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether a condition asks if a batch has any of something."""
+        return self._once("any", test, depth, lambda: self._find_any(test, file, depth))
+
+    def _find_any(self, test: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         if isinstance(test, cst.UnaryOperation):
             return self.ask_for_any(test.expression, file, depth)
         if isinstance(test, cst.BooleanOperation):
@@ -81,6 +95,9 @@ class BatchSizes:
 
     def _counts(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         """Return whether a number is made of sizes of what a batch holds."""
+        return self._once("counts", node, depth, lambda: self._find_counts(node, file, depth))
+
+    def _find_counts(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         for part in walk(node):
             if any(self._has_some(one, file, depth) for one in counted(part)):
                 return True
@@ -107,6 +124,9 @@ class BatchSizes:
 
     def _is_counted(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
         """Return whether a name is set, counted up or added to only where a batch has any of something."""
+        return self._once("counted", name, depth, lambda: self._find_counted(name, file, depth))
+
+    def _find_counted(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
         scopes = self._flow.scopes(file)
         lines: list[cst.CSTNode] = [
             line for line in scopes.nodes(name, cst.Assign, cst.AugAssign) if name.value in _names_of(line)
@@ -140,8 +160,9 @@ class BatchSizes:
 
     def are_of_samples(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression has the length of samples, rather than the number of them, and it differs."""
-        if not self._are_long:
-            return False
+        return self._are_long and self._once("samples", node, depth, lambda: self._find_samples(node, file, depth))
+
+    def _find_samples(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         for part in walk(node):
             is_of_sample = not _is_number_of_samples(part, file)
             if is_of_sample and any(self._is_of_batch(one, file) for one in counted(part)):
@@ -165,6 +186,9 @@ class BatchSizes:
         """Return whether something is a part of a batch, or made of one; no loader, and nothing that is collected."""
         while isinstance(node, (cst.Subscript, cst.Attribute)) and dotted(node.value) != "self":
             node = node.value
+        return self._once("batch", node, depth, lambda: self._find_batch(node, file, depth))
+
+    def _find_batch(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:
         if depth == 0 or not self._values.differs(node, file) or self._values.is_share(node, file):
             return False
         if isinstance(node, cst.Call):

@@ -89,9 +89,10 @@ class FileReaders:
         names, (home, written, _) = self._names_written(write), write
         around = {id(outer) for outer in home.ancestors(written)}
         for file, read, known in self._reads:
+            if read is written or known & names or not may_be_one(names, known):
+                continue
             loops = [outer for outer in file.ancestors(read) if isinstance(outer, (cst.For, cst.While))]
-            is_behind = self.may_follow((file, read), (home, written)) and all(id(loop) in around for loop in loops)
-            if read is not written and not known & names and may_be_one(names, known) and is_behind:
+            if all(id(loop) in around for loop in loops) and self.may_follow((file, read), (home, written)):
                 yield file, read
 
     def lists_of(self, write: Write) -> list[Read]:
