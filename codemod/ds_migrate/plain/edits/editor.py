@@ -18,8 +18,7 @@ from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.freed_engines import free_engines
-from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.plain.edits.star_imports import use_star_imports
+from ds_migrate.plain.edits.runtime_names import RuntimeNames, use_star_imports
 from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
 from ds_migrate.plain.ranks.agreement.exclusive_files import files_of_one_rank
@@ -34,7 +33,7 @@ from ds_migrate.plain.ranks.files.taken_names import decide_where_folders_are
 from ds_migrate.plain.ranks.files.waits import wait_for_saves
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
-from ds_migrate.plain.ranks.launch.mpi_ranks import ranks_of_mpi
+from ds_migrate.plain.ranks.launch.other_starts import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import unseeded_environments

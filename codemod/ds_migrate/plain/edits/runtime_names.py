@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.source import SourceFile
 
 RUNTIME = "trial_runtime.plain"
 Converted = Callable[[Code, SourceFile, cst.CSTNode, str], None]
+_NEEDED = ("contextlib", "logging", "os")  # by what is written
 
 
 class RuntimeNames:
@@ -103,3 +106,15 @@ def _extended(node: cst.CSTNode, names: Sequence[tuple[str, str]]) -> cst.CSTNod
         for name, bound in sorted({*known, *names})
     ]
     return node.with_changes(names=aliases, lpar=None, rpar=None)
+
+
+def use_star_imports(flow: Flow) -> None:
+    """Let files use the modules that star imports give them, in the place of imports beside these."""
+    for file in flow.files.values():
+        if not any(isinstance(line.names, cst.ImportStar) for line in file.nodes(cst.ImportFrom)):
+            continue
+        for name in _NEEDED:
+            used = next((node for node in file.nodes(cst.Name) if node.value == name), None)
+            values = flow.values(used, file) if used is not None else frozenset()
+            if name not in file.imports.bindings and {(v.kind, v.name) for v in values} == {(Kind.EXTERNAL, name)}:
+                file.imports.bindings[name] = name

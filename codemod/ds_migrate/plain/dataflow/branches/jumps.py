@@ -1,4 +1,4 @@
-"""Conditions that leave out the statements behind them by a jump: ``if not mask.any(): continue``."""
+"""Jumps out of loops and functions, with what decides that they are made, and calls that end the program."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ds_migrate.syntax.source import SourceFile
 
 JUMPS = (cst.Continue, cst.Break, cst.Return)
 _LOOPS = (cst.For, cst.While)
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit", "_exit", "SystemExit"})
 
 
 class Jumps:
@@ -44,3 +45,8 @@ def _asks_for_none(test: cst.BaseExpression) -> bool:
     """Return whether a condition asks whether something is there, which is so on each rank, or on none."""
     parts = test.comparisons if isinstance(test, cst.Comparison) else ()
     return any(dotted(part.comparator) == "None" for part in parts)
+
+
+def is_exit(node: cst.CSTNode) -> bool:
+    """Return whether a node is a call that ends the program, or makes the exception that does."""
+    return isinstance(node, cst.Call) and dotted(node.func) in _EXITS

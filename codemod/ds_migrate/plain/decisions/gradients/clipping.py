@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
+import libcst as cst
+
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.dataflow.values import Kind, Value, Values
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings, find_behind_backward, steps_one_optimizer
-from ds_migrate.plain.decisions.gradients.clip_guards import guard_of, has_optional_norm
 from ds_migrate.plain.decisions.gradients.given_together import are_given_together
 from ds_migrate.plain.decisions.gradients.gradient_changes import acting_changes
 from ds_migrate.plain.decisions.gradients.gradient_reads import is_read_between
@@ -17,6 +18,7 @@ from ds_migrate.plain.decisions.passes.backward_passes import places_beside, ste
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, Place, Refusal, Site, Step
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.one_line import expression_text
 
 
 def decide_clipping(plan: ProgramPlan) -> ProgramPlan:
@@ -128,3 +130,33 @@ def _refusal(clip: Clip) -> Refusal:
         "ranks",
         "clip all parameters of one optimizer by their norm right before its step()",
     )  # fmt: skip
+
+
+def guard_of(clip: Clip) -> cst.If | None:
+    """Return the ``if`` around a clipping that asks no more than whether its norm is above zero."""
+    guard = next((a for a in clip.file.ancestors(clip.node) if isinstance(a, cst.BaseCompoundStatement)), None)
+    if not isinstance(guard, cst.If) or guard.orelse is not None or clip.norm is None:
+        return None
+    around = clip.file.parent(guard)
+    if isinstance(around, cst.If) and around.orelse is guard:
+        return None
+    norm = expression_text(clip.norm)
+    return guard if expression_text(guard.test) == norm or _is_compared_with_zero(guard.test, norm) else None
+
+
+def has_optional_norm(clip: Clip) -> bool:
+    """Return whether the norm may be None, as far as the condition around the clipping shows."""
+    guard = guard_of(clip)
+    return guard is not None and not isinstance(guard.test, cst.Comparison)
+
+
+def _is_compared_with_zero(test: cst.BaseExpression, norm: str) -> bool:
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or expression_text(test.left) != norm:
+        return False
+    (target,) = test.comparisons
+    zero = target.comparator
+    return (
+        isinstance(target.operator, (cst.GreaterThan, cst.NotEqual))
+        and isinstance(zero, (cst.Integer, cst.Float))
+        and zero.evaluated_value == 0
+    )

@@ -17,8 +17,7 @@ from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.ranks.files.item_names import ItemNames
-from ds_migrate.plain.ranks.files.sample_names import names_of_all_loaders
+from ds_migrate.plain.ranks.files.sample_names import ItemNames, names_of_all_loaders
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.syntax.nodes import called_name, walk

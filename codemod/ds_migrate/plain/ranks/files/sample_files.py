@@ -8,8 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.files.item_names import ItemNames
-from ds_migrate.plain.ranks.files.sample_names import SampleNames
+from ds_migrate.plain.ranks.files.sample_names import ItemNames, SampleNames
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.spawning import started
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
+from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.launch.beginnings import first_of_block
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import head_of
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import last_statement
 from ds_migrate.syntax.source import SourceFile
 
 Entry = tuple[SourceFile, cst.BaseStatement]
+_WORLD = "mpi4py.MPI.COMM_WORLD"
 
 
 def beside_workers(
@@ -154,3 +158,15 @@ def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) 
         for value in facts.flow.values(started(call, facts.flow.values(call.func, file)) or call.func, file)
         for site in facts.all_sites
     )
+
+
+def ranks_of_mpi(files: Iterable[SourceFile], flow: Flow) -> Iterator[Note]:
+    """Yield a note at the first place where a program asks MPI for its ranks."""
+    places = ((file, node) for file in files for node in file.attributes_by_name.get("COMM_WORLD", ()))
+    found = next(((file, node) for file, node in places if flow.is_named(node, file, _WORLD)), None)
+    if found is not None:
+        message = (
+            "to MPI, each process that deepspeed or torchrun starts is rank 0 of one, also in its guards and seeds"
+        )
+        advice = "take the rank and the number of ranks from torch.distributed, and leave gradients to the engine"
+        yield Note(Code.PLAIN_DISTRIBUTED, *found, message, advice)

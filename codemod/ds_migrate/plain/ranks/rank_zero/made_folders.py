@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.program_exits import is_exit
+from ds_migrate.plain.dataflow.branches.jumps import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note

@@ -22,13 +22,13 @@ from ds_migrate.plain.recognition.parameters.module_lists import (
     may_be_module,
 )
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for, passed_for_star
-from ds_migrate.plain.recognition.parameters.parameter_calls import (
+from ds_migrate.plain.recognition.parameters.parameter_methods import (
     CONTAINERS,
     modules_asked,
+    parameter_method,
     returned_here,
     selects_parameters,
 )
-from ds_migrate.plain.recognition.parameters.parameter_methods import parameter_method
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
     UnknownOwnerError,
     iterated,
