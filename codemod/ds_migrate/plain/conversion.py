@@ -10,7 +10,7 @@ from pathlib import Path
 from ds_migrate.files.prefilter import may_pass_backward
 from ds_migrate.findings import FileResult, FileStatus, Finding, Severity, TrialResult, TrialStatus
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls.callers import Callers, callers_of
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parts.editing import PartEditing
@@ -139,20 +139,14 @@ class _Conversion:
             part.refusals += part.operations.refusals
             makers = (flow.file(value) for value in flow.in_order(frozenset(optimizers_of(part.steps))))
             files = list(dict.fromkeys((*part.files, *makers)))
-            named = list(find_refusals(files, part.operations, flow, callers))
+            named = list(find_refusals(files, part.operations, flow))
             if any(refusal.code is Code.PLAIN_FRAMEWORK for refusal in named):
                 part.refusals = []  # what cannot be followed is in the framework
             part.refusals += named
         unit = self.unit
         shared = set(unit.program.context) if unit.program.is_divided else set()
         editing = PartEditing(
-            flow,
-            callers,
-            unit.options,
-            unit.single_loop_folders,
-            [*self.simplified, *unit.earlier],
-            unit.writable,
-            shared,
+            flow, unit.options, unit.single_loop_folders, [*self.simplified, *unit.earlier], unit.writable, shared
         )
         outputs = editing.edit(parts)
         for part in parts:
@@ -167,9 +161,9 @@ class _Conversion:
         given: dict[int, Given] = {}
         while True:
             flow = Flow(self.files, self.unit.program.resolve, given.values(), self.unit.program.commands)
-            callers = callers_of(flow)
-            operations = find_operations(flow, callers)
-            parts = find_parts(operations, flow, callers)
+            callers = flow.callers
+            operations = find_operations(flow)
+            parts = find_parts(operations, flow)
             alone = (part.refusals for part in parts if all(refusal.given for refusal in part.refusals))
             new = {id(one.parameter): one for refusals in alone for refusal in refusals for one in refusal.given}
             if new.keys() <= given.keys():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.arguments import Arguments
+from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.separation import separable_functions
 from ds_migrate.plain.dataflow.containers.records import fields_set_by
 from ds_migrate.plain.dataflow.expressions import RESULTS_OF_UNKNOWN, UNKNOWN, Expressions
@@ -107,6 +109,11 @@ class Flow:
                 for variable, values in give():
                     variables.add(variable, values)
         variables.reader = None
+
+    @cached_property
+    def callers(self) -> Callers:
+        """The calls of each function of the program."""
+        return Callers(self)
 
     def nodes(self, *kinds: type[cst.CSTNode]) -> Iterator[tuple[SourceFile, Any]]:
         """Yield the nodes of some kinds in all files, each with its file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets, walk
@@ -20,7 +19,6 @@ def at_statement(
     statement: cst.BaseStatement,
     there: SourceFile,
     flow: Flow,
-    callers: Callers,
     depth: int = 4,
 ) -> str | None:
     """Return an expression as it can be written after a statement; None where a name in it is not known there.
@@ -39,7 +37,7 @@ def at_statement(
     put: dict[int, str] = {}
     for name in names:
         if not _is_known(name, file, statement, there, flow):
-            text = _followed(name, file, statement, there, flow, callers, depth - 1) if depth else None
+            text = _followed(name, file, statement, there, flow, depth - 1) if depth else None
             if text is None:
                 return None
             put[id(name)] = text
@@ -69,26 +67,20 @@ class _Put(cst.CSTTransformer):
 
 
 def _followed(
-    node: cst.Name,
-    file: SourceFile,
-    statement: cst.BaseStatement,
-    there: SourceFile,
-    flow: Flow,
-    callers: Callers,
-    depth: int,
+    node: cst.Name, file: SourceFile, statement: cst.BaseStatement, there: SourceFile, flow: Flow, depth: int
 ) -> str | None:
     """Return what a name that is not known at the statement stands for: an argument, or what is assigned to it."""
     scope = flow.scopes(file).owner(node.value, node)
     if isinstance(scope, cst.FunctionDef):
         parameter = next((p for p in parameters(scope) if p.name.value == node.value), None)
-        calls = callers.of(scope)
+        calls = flow.callers.of(scope)
         texts = set()
         for caller, call in calls if parameter is not None else ():
             arg = flow.given(call, scope, node.value, caller)
             value = arg.value if arg is not None else parameter.default if parameter is not None else None
             if value is None or (arg is not None and arg.star):
                 return None
-            texts.add(at_statement(value, caller if arg else file, statement, there, flow, callers, depth))
+            texts.add(at_statement(value, caller if arg else file, statement, there, flow, depth))
         if parameter is not None:
             return texts.pop() if len(texts) == 1 else None
     assigned = [
@@ -96,7 +88,7 @@ def _followed(
         if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
     ]  # fmt: skip
     if len(assigned) == 1 and assigned[0] is not None:
-        return at_statement(assigned[0], file, statement, there, flow, callers, depth)
+        return at_statement(assigned[0], file, statement, there, flow, depth)
     return None
 
 

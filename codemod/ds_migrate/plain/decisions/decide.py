@@ -25,7 +25,7 @@ from ds_migrate.plain.recognition.libraries.foreign_engines import foreign_owner
 
 def decide(facts: LoopFacts) -> ProgramPlan:
     """Return what is decided for training loops; ``refusals`` of the plan are why they stay as they are."""
-    plan = ProgramPlan(facts, EngineNames(facts.sites, facts.flow, facts.callers))
+    plan = ProgramPlan(facts, EngineNames(facts.sites, facts.flow))
     plan = name_steps(plan)
     plan = assign_backwards(plan)
     plan = refuse_optional(plan)

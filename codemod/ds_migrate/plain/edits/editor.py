@@ -153,7 +153,7 @@ class Editor:
                     written = list(guards.written())
                     notes += share_looks(facts, program, own, written, decided, readers, self._runtime, self._converted)
                     for share in (share_time_stamps, share_temporary_folders):
-                        notes += share(program, self.flow, facts.callers, self._runtime, self._converted)
+                        notes += share(program, self.flow, self._runtime, self._converted)
                 notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
         self.guarded = [
             f for f in self.guarded if f.edits and f.edits.claims.lengths == known[f] and not readers.waits_in(f)

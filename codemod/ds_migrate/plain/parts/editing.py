@@ -10,7 +10,6 @@ import libcst as cst
 from ds_migrate.conversion.output_check import check
 from ds_migrate.findings import Severity
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.decisions.decide import decide
@@ -48,7 +47,6 @@ class PartEditing:
     def __init__(
         self,
         flow: Flow,
-        callers: Callers,
         options: Options,
         single_loop_folders: Collection[Path],
         simplified: Collection[Path],
@@ -56,7 +54,6 @@ class PartEditing:
         shared: Collection[Path],
     ) -> None:
         self._flow = flow
-        self._callers = callers
         self._options = options
         self._single_loop_folders = single_loop_folders
         self._simplified = simplified
@@ -76,8 +73,8 @@ class PartEditing:
             outputs = self._edit_all(parts)
             if outputs is not None:
                 self._share(parts, outputs)
-                review_loops_beside(parts, self._flow, self._callers)
-                review_undecided(parts, self._flow, self._callers)
+                review_loops_beside(parts, self._flow)
+                review_undecided(parts, self._flow)
                 return outputs
             undo()
 
@@ -118,9 +115,7 @@ class PartEditing:
     def _edit(self, part: Part, parts: Sequence[Part], outputs: Collection[Path]) -> Mapping[Path, bytes]:
         """Return the files that a part changes, with their new text. Its refusals are why it stays as it is."""
         assert part.operations is not None
-        plan = decide(
-            LoopFacts(part.operations, part.sites, self._flow, self._callers, self._options, self._single_loop_folders)
-        )
+        plan = decide(LoopFacts(part.operations, part.sites, self._flow, self._options, self._single_loop_folders))
         part.refusals += plan.refusals
         if part.refusals:
             return {}

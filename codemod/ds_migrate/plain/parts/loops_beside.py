@@ -18,16 +18,16 @@ _MOST_NAMES = 3  # that a review lists
 _STEPS = (Code.PLAIN_UNTRACED, Code.PLAIN_CLOSURE, Code.PLAIN_BACKWARD, Code.PLAIN_PRECISION)
 
 
-def review_loops_beside(parts: Sequence[Part], flow: Flow, callers: Callers) -> None:
+def review_loops_beside(parts: Sequence[Part], flow: Flow) -> None:
     """Add a review to a loop that is converted where others stay that may run with it, or on its model or data."""
-    staying = [(part, files_used(part.files, flow), _entries(part, callers)) for part in parts if part.stays]
+    staying = [(part, files_used(part.files, flow), _entries(part, flow.callers)) for part in parts if part.stays]
     for part in [part for part in parts if not part.stays] if staying else []:
         models = {value for site in part.sites for value in site.of}
         divided = {
             id(note.file) for severity, note in part.notes
             if severity is Severity.CONVERTED and note.code is Code.PLAIN_SAMPLER
         }  # fmt: skip
-        entries, beside = _entries(part, callers), {id(file) for file in files_beside(part.files, flow)}
+        entries, beside = _entries(part, flow.callers), {id(file) for file in files_beside(part.files, flow)}
         found = [
             place
             for other, used, from_where in staying

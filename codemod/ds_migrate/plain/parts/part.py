@@ -46,14 +46,14 @@ class Part:
         return self.is_skipped or bool(self.refusals)
 
 
-def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Part]:
+def find_parts(operations: Operations, flow: Flow) -> list[Part]:
     """Divide a program into parts that share optimizers, or files with operations on them.
 
     A file that does nothing but make optimizers for others, as a factory of several scripts, joins no parts.
     """
     sets: list[tuple[set[int], list[Step], list[Refusal], list[Site]]] = []
     items: list[tuple[set[int], Step | None, Refusal | None, Site | None]] = []
-    sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow, callers)
+    sites, refusals = find_sites(operations.steps, frozenset(optimizers_of(operations.steps)), flow)
     training = {id(place.file) for place in (*operations.steps, *operations.backwards)}
     training |= {id(refusal.file) for refusal in operations.refusals}
     training |= {id(one.file) for site in sites for one in site.all}
@@ -71,7 +71,7 @@ def find_parts(operations: Operations, flow: Flow, callers: Callers) -> list[Par
         items.append(({*(id(one.file) for one in site.all), *made(site.optimizers)}, None, None, site))
     steps = [step for step in operations.steps if not any(b.function is step.function for b in operations.backwards)]
     for backward in operations.backwards:
-        called = {id(step.file) for step in steps if _is_called_beside(step, backward, callers)}
+        called = {id(step.file) for step in steps if _is_called_beside(step, backward, flow.callers)}
         items.append(({id(backward.file), *called} if called else set(), None, None, None))
     for keys, a_step, a_refusal, a_site in items:
         merged = (set(keys), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])

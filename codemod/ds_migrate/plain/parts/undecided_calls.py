@@ -34,14 +34,14 @@ _OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE)
 _NO_OPTIMIZER = re.compile(r"sched|env|prof|simulat", re.IGNORECASE)
 
 
-def review_undecided(parts: Sequence[Part], flow: Flow, callers: Callers) -> None:
+def review_undecided(parts: Sequence[Part], flow: Flow) -> None:
     """Add a review to the loops that are converted for each call beside them that stays, and may train."""
     decided = {id(node) for part in parts for node in _decided(part)}
     attacks = {id(step.call) for part in parts if part.operations is not None for step in part.operations.attacks}
     for part in parts:
         beside = files_beside(part.files, flow) if not part.stays else []
         for file in beside:
-            for node in _calls(file, flow, callers):
+            for node in _calls(file, flow):
                 if id(node) in decided:
                     continue
                 is_of_other = any(map(asks_for_main, file.ancestors(node)))  # of another script
@@ -50,17 +50,17 @@ def review_undecided(parts: Sequence[Part], flow: Flow, callers: Callers) -> Non
                     decided.add(id(node))
                     is_attack = id(node) in attacks
                     part.notes.append((Severity.REVIEW, _attack(node, file) if is_attack else _note(node, file)))
-            for call in _clearings(file, flow, callers):
-                if id(call) not in decided and _finds_gradients(Place(file, call), part, callers):
+            for call in _clearings(file, flow):
+                if id(call) not in decided and _finds_gradients(Place(file, call), part, flow.callers):
                     decided.add(id(call))
                     part.notes.append((Severity.REVIEW, _clearing(call, file)))
 
 
-def _clearings(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call]:
+def _clearings(file: SourceFile, flow: Flow) -> Iterator[cst.Call]:
     """Yield the calls of ``zero_grad()`` on what no optimizer and no module is known to be."""
     for node in file.attributes_by_name.get("zero_grad", ()):
         call = file.parent(node)
-        if not isinstance(call, cst.Call) or call.func is not node or is_dead(node, file, flow, callers):
+        if not isinstance(call, cst.Call) or call.func is not node or is_dead(node, file, flow):
             continue
         is_known = of_kind(flow.values(node.value, file), *_CLEARED) or of_kind(flow.values(node, file), *_OWN)
         if not is_known:
@@ -88,7 +88,7 @@ def _decided(part: Part) -> Iterator[cst.CSTNode]:
         yield from (zero.call for zero in part.operations.zero_grads if zero.values & known)
 
 
-def _calls(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call | cst.Attribute]:
+def _calls(file: SourceFile, flow: Flow) -> Iterator[cst.Call | cst.Attribute]:
     """Yield what may be a backward pass, or the step of an optimizer."""
     for node in (*file.attributes_by_name.get("backward", ()), *file.attributes_by_name.get("step", ())):
         around = file.parent(node)
@@ -98,7 +98,7 @@ def _calls(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[cst.Call 
         may_train = _may_pass_backward(node, call, file, flow) if node.attr.value == "backward" else (
             call is not None and _may_step(node.value, call, file, flow)
         )  # fmt: skip
-        if may_train and not is_dead(node, file, flow, callers):
+        if may_train and not is_dead(node, file, flow):
             yield node if call is None else call
 
 

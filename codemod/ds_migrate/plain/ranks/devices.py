@@ -59,7 +59,7 @@ class RankDevices:
                     continue
                 if self._free_call(call, file):
                     self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
-                for home, number in numbers_of_move(call, file, self._facts.callers):
+                for home, number in numbers_of_move(call, file, self._facts.flow.callers):
                     if home.edits.once(number, _CURRENT):
                         home.replace(number, self._current(home))
                         self._converted(Code.PLAIN_DEVICE, home, number, "the number is that of the rank's device")

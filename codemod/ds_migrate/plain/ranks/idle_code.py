@@ -19,4 +19,6 @@ def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
     is_in_script = any(map(asks_for_main, (node, *file.ancestors(node))))
     training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
-    return is_other_script or runs_in_tests(node, file, facts.callers) or idle_functions(facts.flow).hold(node, file)
+    return (
+        is_other_script or runs_in_tests(node, file, facts.flow.callers) or idle_functions(facts.flow).hold(node, file)
+    )

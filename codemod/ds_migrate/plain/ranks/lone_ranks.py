@@ -12,7 +12,6 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.interruptions import interrupting_functions
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.partial_calls import PARTIAL
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -32,9 +31,8 @@ _MAKE_BATCHES = frozenset({"collate_fn", "worker_init_fn"})
 class LoneRanks:
     """The places of a program that one rank may come to while the others do not."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
 
     def are_never_at(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether no rank can be at a node alone, as far as conditions on rank 0, threads and datasets show."""
@@ -128,7 +126,7 @@ class LoneRanks:
 
     def _calls(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         """Return the calls of a function; of a method also those by its name of objects that are not followed."""
-        name, known, takes = function.name.value, self._callers.of(function), function.params.params[:1]
+        name, known, takes = function.name.value, self._flow.callers.of(function), function.params.params[:1]
         if name.startswith("__") or not takes or takes[0].name.value != "self":
             return known
         unknown = [

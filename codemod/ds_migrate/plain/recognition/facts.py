@@ -10,7 +10,6 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.options import Options
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.values import Value, Values, Variable
 from ds_migrate.rules.codes import Code
@@ -200,7 +199,6 @@ class LoopFacts:
     operations: Operations
     sites: Sequence[Site]
     flow: Flow
-    callers: Callers
     options: Options
     single_loop_folders: Collection[Path] = ()
 

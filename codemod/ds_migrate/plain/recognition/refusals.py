@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.calls.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.flow import Flow
@@ -28,9 +27,7 @@ _OF_POOLS = frozenset(
 )
 
 
-def find_refusals(
-    files: Sequence[SourceFile], operations: Operations, flow: Flow, callers: Callers
-) -> Iterator[Refusal]:
+def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flow) -> Iterator[Refusal]:
     """Yield why the files with these operations stay as they are."""
     numbered = several_devices(files)
     if numbered is not None:
@@ -38,7 +35,7 @@ def find_refusals(
     yield from _hidden_packages(operations.steps)
     for file in files:
         yield from foreign_engines(file)
-        yield from _sparse(file, flow, callers)
+        yield from _sparse(file, flow)
     for step in operations.steps:
         for value in flow.in_order(step.optimizers):
             maker_file, maker = flow.file(value), flow.node(value)
@@ -48,9 +45,9 @@ def find_refusals(
     for file in flow.files.values():
         if any(name in file.data for name in _STARTERS):
             for call in file.nodes(cst.Call):
-                yield from _started(call, file, files, operations, flow, callers)
+                yield from _started(call, file, files, operations, flow)
         for call in file.nodes(cst.Call) if b"Pool" in file.data else ():
-            yield from _pooled(call, file, operations, flow, callers)
+            yield from _pooled(call, file, operations, flow)
 
 
 def _replaced_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
@@ -82,9 +79,9 @@ def _hidden_packages(steps: Sequence[Step]) -> Iterator[Refusal]:
                 )  # fmt: skip
 
 
-def _sparse(file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Refusal]:
+def _sparse(file: SourceFile, flow: Flow) -> Iterator[Refusal]:
     for arg in file.nodes(cst.Arg):
-        if arg.keyword is None or arg.keyword.value != "sparse" or not _may_be_true(arg.value, file, flow, callers):
+        if arg.keyword is None or arg.keyword.value != "sparse" or not _may_be_true(arg.value, file, flow):
             continue
         call = file.parent(arg)
         name = dotted(call.func) if isinstance(call, cst.Call) else None
@@ -99,7 +96,7 @@ def _sparse_gradients(file: SourceFile, node: cst.CSTNode) -> Refusal:
     )  # fmt: skip
 
 
-def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether an argument is True, or a parameter that is True by default or in a call."""
     if not isinstance(node, cst.Name) or node.value in ("True", "False", "None"):
         return dotted(node) == "True"
@@ -107,14 +104,12 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow, callers
     if not isinstance(scope, cst.FunctionDef):
         return any(dotted(value) == "True" for value in file.values_of({node.value}, scope))
     default = next((p.default for p in parameters(scope) if p.name.value == node.value), None)
-    given = [flow.given(call, scope, node.value, caller) for caller, call in callers.of(scope)]
+    given = [flow.given(call, scope, node.value, caller) for caller, call in flow.callers.of(scope)]
     texts = [dotted(default if arg is None else arg.value) for arg in given] or [dotted(default)]
     return "True" in texts
 
 
-def _pooled(
-    call: cst.Call, file: SourceFile, operations: Operations, flow: Flow, callers: Callers
-) -> Iterator[Refusal]:
+def _pooled(call: cst.Call, file: SourceFile, operations: Operations, flow: Flow) -> Iterator[Refusal]:
     """Yield why what a pool runs cannot be ranks: each trains a model by itself, and threads in another order."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _OF_POOLS or not call.args:
         return
@@ -122,7 +117,7 @@ def _pooled(
     if not any(isinstance(maker, cst.Call) and called_name(maker) in _POOLS for maker in makers):
         return
     workers = of_kind(flow.values(call.args[0].value, file), Kind.FUNCTION, Kind.METHOD)
-    if any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps):
+    if any(flow.callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps):
         yield Refusal(
             Code.PLAIN_DISTRIBUTED, file, call,
             "a pool runs this training, each a model by itself, where ranks must train all of them in one order",
@@ -131,12 +126,7 @@ def _pooled(
 
 
 def _started(
-    call: cst.Call,
-    file: SourceFile,
-    files: Sequence[SourceFile],
-    operations: Operations,
-    flow: Flow,
-    callers: Callers,
+    call: cst.Call, file: SourceFile, files: Sequence[SourceFile], operations: Operations, flow: Flow
 ) -> Iterator[Refusal]:
     """Yield why processes that train cannot be left to a launcher."""
     callees = flow.values(call.func, file)
@@ -144,7 +134,7 @@ def _started(
     if target is None:
         return
     workers = of_kind(flow.values(target, file), Kind.FUNCTION, Kind.METHOD)
-    trains = any(callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps)
+    trains = any(flow.callers.reaches(worker.key, step.function) for worker in workers for step in operations.steps)
     is_known = all(not arg.star for arg in started_arguments(call, callees)) and not has_star(call)
     is_plain = is_known and isinstance(file.parent(call), cst.Expr)
     message = (

@@ -24,18 +24,18 @@ _SETUPS = frozenset({
 _STARTS_OTHERS = re.compile(rb"distributed|multiprocessing|subprocess|torchrun|Popen|spawn")
 
 
-def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+def is_dead(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node is in a branch for a parameter that is None in every call of its function.
 
     So is what handles an import that does not fail; and a test, which is no training.
     """
-    if is_fallback(node, file) or is_in_test(node, file, callers):
+    if is_fallback(node, file) or is_in_test(node, file, flow.callers):
         return True
     inner = node
     for outer in file.ancestors(node):
         if isinstance(outer, cst.If) and inner is outer.body:
             name = _wanted(outer.test)
-            if name is not None and _is_always_none(name, file, flow, callers):
+            if name is not None and _is_always_none(name, file, flow):
                 return True
         inner = outer
     return False
@@ -189,7 +189,7 @@ def _wanted(test: cst.BaseExpression) -> cst.Name | None:
     return test if isinstance(test, cst.Name) else None
 
 
-def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
     function = flow.scopes(file).owner(name.value, name)
     if not isinstance(function, cst.FunctionDef) or flow.values(name, file):
         return False
@@ -199,7 +199,7 @@ def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow, callers: Calle
     bound = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName, below=function)
     if any(dotted(t) == name.value for n in bound for t in (*targets(n), getattr(n, "target", None))):
         return False
-    calls = callers.of(function)
+    calls = flow.callers.of(function)
     return bool(calls) and all(_gives_none(flow.given(call, function, name.value, at)) for at, call in calls)
 
 

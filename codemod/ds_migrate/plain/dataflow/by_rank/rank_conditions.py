@@ -17,7 +17,6 @@ from ds_migrate.plain.dataflow.branches.pure_operations import (
     PURE_ON_TENSORS,
     PURE_ON_TEXTS,
 )
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.containers.iteration import taken_from
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
@@ -58,9 +57,8 @@ class RankConditions:
         finds_files: whether all ranks find the same files; not where one may just have made some.
     """
 
-    def __init__(self, flow: Flow, callers: Callers, is_common: Known | None = None, finds_files: bool = True) -> None:
+    def __init__(self, flow: Flow, is_common: Known | None = None, finds_files: bool = True) -> None:
         self._flow = flow
-        self._callers = callers
         self._is_common = is_common or (lambda *_: False)
         self._pure = PURE | LOOKS if finds_files else PURE
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
@@ -79,7 +77,7 @@ class RankConditions:
         if function is None or id(function) in self._open:
             return True
         self._open.add(id(function))
-        calls = self._callers.of(function)
+        calls = self._flow.callers.of(function)
         is_reached = bool(calls) or self._is_command(function)
         result = is_reached and all(self.reach_all(call, caller, undecided) for caller, call in calls)
         self._open.discard(id(function))
@@ -224,7 +222,7 @@ class RankConditions:
         return value is not None and self._is_under_shared_conditions(target, file) and self.is_shared(value, file)
 
     def _is_shared_parameter(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> bool:
-        calls = self._callers.of(function)
+        calls = self._flow.callers.of(function)
         for caller, call in calls:
             arg = self._flow.given(call, function, param.name.value, caller)
             value = arg.value if arg is not None else param.default

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.spawning import started
-from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
 from ds_migrate.syntax.branches import parting, upwards
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
+
+if TYPE_CHECKING:
+    from ds_migrate.plain.dataflow.flow import Flow
 
 _DEPTH = 3  # of the calls that a parameter is followed through
 _REPEATS = (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.Lambda)
@@ -147,17 +150,12 @@ class Callers:
             for (one_file, one), (other_file, other) in combinations(self.of(function), 2)
         )
 
-    def may_make_several(self, value: Value, flow: Flow) -> bool:
+    def may_make_several(self, value: Value) -> bool:
         """Return whether the call that makes a value may make several."""
-        place, calls = (flow.file(value), flow.node(value)), flow.copies.calls(value)
+        place, calls = (self._flow.file(value), self._flow.node(value)), self._flow.copies.calls(value)
         if not calls:
             return self.may_run_often(*place)
         return any(is_repeated(file, node) for file, node in (place, *calls[:-1])) or self.may_run_often(*calls[-1])
-
-
-def callers_of(flow: Flow) -> Callers:
-    """Return the calls of each function of a program."""
-    return flow.once("callers", lambda: Callers(flow))
 
 
 def _trains(method: Value, flow: Flow) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.source import SourceFile
@@ -15,7 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 class CodeGraph:
     """The functions that each function or module of some files names, or calls by whatever name, by identity."""
 
-    def __init__(self, files: Collection[SourceFile], callers: Callers, flow: Flow) -> None:
+    def __init__(self, files: Collection[SourceFile], flow: Flow) -> None:
         self._functions = {file: file.nodes(cst.FunctionDef) for file in files}
         self._names = {key: set[str]() for file in files for key in self.of(file)}
         self._calls = {key: set[int]() for key in self._names}
@@ -42,7 +41,7 @@ class CodeGraph:
                 self._passed[key_around(text, file)].add(text.raw_value)
             for function in self._functions[file]:
                 self._by_name.setdefault(function.name.value, set()).add(id(function))
-                for caller, call in callers.of(function):
+                for caller, call in flow.callers.of(function):
                     if caller in self._functions:
                         self._calls[key_around(call, caller)].add(id(function))
 

@@ -10,7 +10,6 @@ import libcst as cst
 
 from ds_migrate.files.prefilter import may_pass_backward, may_step
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
@@ -45,7 +44,7 @@ class IdleFunctions:
     def __init__(self, flow: Flow) -> None:
         files = _files_beside_training(flow)
         self._flow = flow
-        self._graph = graph = CodeGraph(files, callers_of(flow), flow)
+        self._graph = graph = CodeGraph(files, flow)
         functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
         self._unnamed = unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
         self._commands = {id(function): file for function, file in functions if _is_command(function, file)}

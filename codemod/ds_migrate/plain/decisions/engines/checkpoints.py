@@ -51,7 +51,7 @@ def _reads_setting(call: cst.Call, file: SourceFile) -> bool:
 
 def _undecided(call: cst.Call, file: SourceFile, facts: LoopFacts) -> list[Branch] | None:
     """Return the conditions around a call that may differ by rank; None where rank 0 cannot decide them for all."""
-    found = RankConditions(facts.flow, facts.callers).undecided(call, file)
+    found = RankConditions(facts.flow).undecided(call, file)
     can_decide = facts.options.runtime and not is_called(INIT, facts.flow)
     return found if can_decide or not found else None
 

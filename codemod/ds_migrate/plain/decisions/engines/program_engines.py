@@ -120,7 +120,7 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
             continue
         text = None
         if size is not None:
-            text = at_statement(size.value, file, site.statement, site.file, facts.flow, facts.callers)
+            text = at_statement(size.value, file, site.statement, site.file, facts.flow)
         if text is None and not is_sampled:
             loaders = facts.flow.values(maker, file)
             name = visible_name(loaders, site.statement, site.file, facts.flow)

@@ -36,9 +36,9 @@ def _outlives(makers: set[int], site: Site, facts: LoopFacts) -> bool:
         if function is None or id(function) in reached or _holds(function, makers):
             return False
         reached.add(id(function))
-        calls = facts.callers.of(function)
+        calls = facts.flow.callers.of(function)
         if len(calls) != 1:
-            return facts.callers.has_several(function)
+            return facts.flow.callers.has_several(function)
         file, node = calls[0]
         function = file.function(node)
 

@@ -93,7 +93,7 @@ def in_stepping_functions(place: Place, plan: ProgramPlan) -> list[Place]:
         return [place]
     if place.function is None:
         return []
-    callers = plan.facts.callers
+    callers = plan.facts.flow.callers
     return [
         Place(p.file, call)
         for p in functions.values()
@@ -272,5 +272,5 @@ def _events(file: SourceFile, function: cst.FunctionDef | None, plan: ProgramPla
         if each.file is file and each.function is function:
             found.append(each.node)
         else:
-            found += plan.facts.callers.leading_to(each.function, file, function)
+            found += plan.facts.flow.callers.leading_to(each.function, file, function)
     return found

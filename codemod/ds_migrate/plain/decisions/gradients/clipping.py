@@ -103,7 +103,7 @@ def _norms(plan: ProgramPlan, clip: Clip, place: Place, step: Step) -> dict[Site
     norms: dict[Site, str] = {}
     is_all &= not any(site.is_partial or site.is_changed or site.clause for site in sites)
     for site in sites if is_all else ():
-        norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow, plan.facts.callers)
+        norm = at_statement(clip.norm, clip.file, site.statement, site.file, plan.facts.flow)
         if norm is None:
             return {}
         norms[site] = f"{norm} or 0.0" if has_optional_norm(clip) else norm

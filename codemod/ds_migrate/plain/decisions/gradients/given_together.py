@@ -78,7 +78,7 @@ def _module(node: cst.BaseExpression, file: SourceFile, plan: ProgramPlan) -> cs
 
 def _are_given(function: cst.FunctionDef, clipped: str, optimizer: str, plan: ProgramPlan, depth: int) -> bool:
     """Return whether each call of a function gives two of its parameters an optimizer and the modules of that."""
-    flow, calls = plan.facts.flow, plan.facts.callers.of(function)
+    flow, calls = plan.facts.flow, plan.facts.flow.callers.of(function)
     defaults = {p.name.value: dotted(p.default) for p in parameters(function)}
     for file, call in calls if {clipped, optimizer} <= defaults.keys() else ():
         stepped, owner = (flow.given(call, function, name, file) for name in (optimizer, clipped))

@@ -32,7 +32,7 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """
     has_runtime = plan.facts.options.runtime
     averagings = [*plan.averagings]
-    conditions = RankConditions(plan.facts.flow, plan.facts.callers, CommonTensors(plan.facts.flow).is_common)
+    conditions = RankConditions(plan.facts.flow, CommonTensors(plan.facts.flow).is_common)
     refusals = []
     for place, values in acting_changes(plan):
         is_same = values is not None and all(conditions.is_shared(value, place.file) for value in values)
@@ -78,7 +78,7 @@ def _acts_on_steps(node: cst.CSTNode, file: SourceFile, plan: ProgramPlan) -> bo
         return function is None or _is_named(function, plan)
     if function is None:
         return False
-    callers = plan.facts.callers
+    callers = plan.facts.flow.callers
     return any(
         callers.reaches(id(step.function), function) if step.function is not None
         else any(caller is step.file for caller, _ in callers.of(function))

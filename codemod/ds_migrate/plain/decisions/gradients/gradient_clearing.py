@@ -36,7 +36,7 @@ def _follow(site: Site, plan: ProgramPlan) -> GradientPaths:
         given = {v for arg in call.args for v in of_kind(facts.flow.values(arg.value, file), Kind.OPTIMIZER)}
         return bool(given) and not given & site.optimizers
 
-    return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.callers, is_of_other)
+    return follow_gradients([*steps, *backwards, *zeros], facts.flow.files.values(), facts.flow.callers, is_of_other)
 
 
 def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> ProgramPlan:
@@ -80,7 +80,7 @@ def _may_be_several(plan: ProgramPlan) -> bool:
     """Return whether one call may make several optimizers, whose gradients are followed as those of one."""
     is_looked_up = any(name is LOOKED_UP for _, name in plan.steps)
     return bool(plan.names.in_modules) or any(
-        is_looked_up and plan.facts.callers.may_make_several(value, plan.facts.flow)
+        is_looked_up and plan.facts.flow.callers.may_make_several(value)
         for site in plan.facts.sites
         for value in site.optimizers
     )
@@ -111,7 +111,7 @@ def _is_between(place: Place, plan: ProgramPlan, depth: int = 4) -> bool:
     """Return whether a place is behind a backward() and before the step() that uses its gradients."""
     events = _events(place, plan)
     if not events and place.function is not None and depth:
-        calls = [Place(file, call) for file, call in plan.facts.callers.of(place.function)]
+        calls = [Place(file, call) for file, call in plan.facts.flow.callers.of(place.function)]
         return bool(calls) and all(_is_between(call, plan, depth - 1) for call in calls)
     before = max((e for e in events if e.position < place.position), key=lambda e: e.position, default=None)
     after = min((e for e in events if e.position > place.position), key=lambda e: e.position, default=None)

@@ -99,7 +99,7 @@ def _is_tested(node: cst.Attribute, file: SourceFile) -> bool:
 
 def _goes_back(read: Place, plan: ProgramPlan) -> bool:
     """Return whether a backward pass that no step uses is beside a read of gradients, or beside a call of either."""
-    callers = plan.facts.callers
+    callers = plan.facts.flow.callers
     return any(
         is_behind(read, backward)
         or callers.leading_to(read.function, backward.file, backward.function)

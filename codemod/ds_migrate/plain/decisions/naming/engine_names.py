@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
@@ -83,9 +82,8 @@ class EngineNames:
         in_modules: the variables of optimizers that modules keep, whose engines only the optimizers lead to.
     """
 
-    def __init__(self, sites: Sequence[Site], flow: Flow, callers: Callers) -> None:
+    def __init__(self, sites: Sequence[Site], flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self.at_site: dict[Site, str] = {}
         self.passed: dict[Variable, Passed] = {}
         self.kept: dict[Variable, Kept] = {}
@@ -95,7 +93,7 @@ class EngineNames:
         self._free = FreeNames(flow)
         self._unnamed: dict[int, str] = {}  # engines of optimizers that are arguments, by the call that makes them
         self.in_modules = {site.variable for site in sites if any(is_kept_in_module(one, flow) for one in site.all)}
-        self.rebound = {site.variable for site in sites if may_hold_another(site, flow, callers)}
+        self.rebound = {site.variable for site in sites if may_hold_another(site, flow)}
         for site in sites:
             name = self._free.at(site, sites, is_attribute=site.variable not in self.in_modules)
             if site.variable in self.in_modules or site.clause:
@@ -182,7 +180,7 @@ class EngineNames:
         name = self._free_in(function, named_like(parameter.lower() if parameter.isupper() else parameter), file)
         self.at_variable[variable] = name
         idle = idle_functions(self._flow)
-        known = self._callers.of(function)
+        known = self._flow.callers.of(function)
         calls = [each for each in known if not idle.hold(each[1], each[0])] or known
         if not calls:
             raise UntracedError(f"no call of {function.name.value}() is in this program", file, function)
@@ -228,7 +226,7 @@ class EngineNames:
         """Let the callers of a function that unpacks optimizers put the engine into what they give it."""
         variable, found = (
             self._flow.variable(node, file),
-            unpacked_parameter(node, assign, file, self._flow, self._callers),
+            unpacked_parameter(node, assign, file, self._flow),
         )
         if variable is None or found is None:
             raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import set_values
 from ds_migrate.syntax.source import SourceFile
 
 
-def may_hold_another(site: Site, flow: Flow, callers: Callers) -> bool:
+def may_hold_another(site: Site, flow: Flow) -> bool:
     """Return whether the variable of a site may hold an optimizer that was made there before the last one."""
-    is_made_often = any(callers.may_make_several(value, flow) for value in site.optimizers)
+    is_made_often = any(flow.callers.may_make_several(value) for value in site.optimizers)
     return is_made_often and any(not _makes(source, file, site, flow) for file, source in _sources(site, flow))
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import parameters, targets
 from ds_migrate.syntax.source import SourceFile
@@ -27,7 +26,7 @@ class UnpackedParameter:
 
 
 def unpacked_parameter(
-    node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile, flow: Flow, callers: Callers
+    node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile, flow: Flow
 ) -> UnpackedParameter | None:
     """Return what an assignment unpacks for a name; None where the parameter has other uses, or is given otherwise."""
     function, parameter, target = file.function(assign), assign.value, targets(assign)[0]
@@ -39,7 +38,7 @@ def unpacked_parameter(
     found: list[tuple[SourceFile, cst.Element]] = []
     names = [element.value for element in target.elements if isinstance(element, cst.Element)]
     (name,) = (each for each in names if isinstance(each, cst.Name) and each.value == node.value)
-    for caller, call in callers.of(function):
+    for caller, call in flow.callers.of(function):
         arg = flow.given(call, function, parameter.value, caller)
         listed = arg.value.elements if arg is not None and isinstance(arg.value, (cst.Tuple, cst.List)) else ()
         elements = [element for element in listed if isinstance(element, cst.Element)]

@@ -125,7 +125,7 @@ def _sets_gradients(step: Step, facts: LoopFacts) -> bool:
         and not is_set_to_none(node, file)
         and (
             (file is step.file and file.function(node) is step.function)
-            or bool(facts.callers.leading_to(file.function(node), step.file, step.function))
+            or bool(facts.flow.callers.leading_to(file.function(node), step.file, step.function))
         )
         for file, node in facts.flow.attributes("grad")
     )
@@ -176,7 +176,7 @@ def _engine_from_afar(backward: Backward, plan: ProgramPlan) -> _Assigned | None
     function, operations = backward.function, plan.facts.operations
     steps = _steps_called_beside(backward, plan.facts)
     if not steps:
-        calls = plan.facts.callers.of(function) if function is not None else ()
+        calls = plan.facts.flow.callers.of(function) if function is not None else ()
         stepping = {id(s.function) for s in operations.steps}
         own = {id(b.function) for b in operations.backwards}
         near = [id(file.function(call)) for file, call in calls if id(file.function(call)) in stepping]
@@ -202,7 +202,7 @@ def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> 
     todo, seen = [function], [function]
     while todo:
         current = todo.pop()
-        calls = plan.facts.callers.of(current) if current is not None else ()
+        calls = plan.facts.flow.callers.of(current) if current is not None else ()
         for file, call in calls:
             around = file.function(call)
             steps = [s for s, _ in plan.steps if s.file is file and s.function is around]
@@ -223,7 +223,7 @@ def _steps_behind_calls(function: cst.FunctionDef | None, plan: ProgramPlan) -> 
 def _next_backward(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> tuple[float, float]:
     """Return the position of what may be the next backward pass behind a call, in its function."""
     function, facts = file.function(call), plan.facts
-    leading = [c for b in facts.operations.backwards for c in facts.callers.leading_to(b.function, file, function)]
+    leading = [c for b in facts.operations.backwards for c in facts.flow.callers.leading_to(b.function, file, function)]
     own = [b.node for b in facts.operations.backwards if b.file is file and b.function is function]
     behind = [file.position(node) for node in (*leading, *own) if file.position(node) > file.position(call)]
     return min(behind, default=(inf, inf))
@@ -231,7 +231,7 @@ def _next_backward(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> tuple
 
 def _steps_called_beside(place: Place, facts: LoopFacts) -> list[Step]:
     """Return the steps in functions that are called where a place is, as in the ``step()`` of a wrapper."""
-    return [s for s in facts.operations.steps if facts.callers.leading_to(s.function, place.file, place.function)]
+    return [s for s in facts.operations.steps if facts.flow.callers.leading_to(s.function, place.file, place.function)]
 
 
 def step_places(site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
@@ -244,7 +244,7 @@ def step_places(site: Site, plan: ProgramPlan) -> list[tuple[Place, Step]]:
             id(call): Place(backward.file, call)
             for backward, steps in (plan.fed.items() if plan.steps_elsewhere else ())
             if step in steps and backward.function is not step.function
-            for call in plan.facts.callers.leading_to(step.function, backward.file, backward.function)
+            for call in plan.facts.flow.callers.leading_to(step.function, backward.file, backward.function)
         }
         found += [(place, step) for place in around.values()] or [(step, step)]
     return found

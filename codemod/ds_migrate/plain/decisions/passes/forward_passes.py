@@ -50,9 +50,9 @@ def _has_one_module(plan: ProgramPlan) -> bool:
     if is_list or site.tensors or plan.has_scaler or any("autocast" in name for name in names):
         return False  # an engine's forward switches autocast off, and the module is right under autocast
     # Where there may be several, which of them is called is unknown, and the module is right for each.
-    if len(site.of) > 1 and facts.callers.may_run_often(site.file, site.statement):
+    if len(site.of) > 1 and facts.flow.callers.may_run_often(site.file, site.statement):
         return False
-    return not any(facts.callers.may_make_several(value, facts.flow) for value in site.of)
+    return not any(facts.flow.callers.may_make_several(value) for value in site.of)
 
 
 def _trains(call: cst.Call, file: SourceFile, site: Site, facts: LoopFacts) -> bool:
@@ -86,7 +86,7 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, d
     parameter = next((p for p in parameters(scope) if p.name.value == node.value), None)
     if parameter is None:
         return False
-    calls = facts.callers.of(scope)
+    calls = facts.flow.callers.of(scope)
     given = [(caller, facts.flow.given(call, scope, node.value, caller)) for caller, call in calls]
     is_left_out = not calls or any(arg is None or arg.star for _, arg in given)
     return (is_left_out and dotted(parameter.default) == "None") or any(

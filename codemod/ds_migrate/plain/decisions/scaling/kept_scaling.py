@@ -64,7 +64,7 @@ def _attachments(site: Site, plan: ProgramPlan) -> list[Attachment] | None:
     if not scaled:
         return []
     makers = find_makers(scalers_of(scaled, facts.flow), facts.flow)
-    found = place_attachments(makers, site, facts.flow, facts.callers) if not site.again else []
+    found = place_attachments(makers, site, facts.flow) if not site.again else []
     others = [step for step in steps if step.scaler is None]
     if not found or not all(is_unscaled_branch(other, scaled, makers, facts, site) for other in others):
         return None
@@ -77,7 +77,7 @@ def _is_never_given(step: Step, site: Site, facts: LoopFacts) -> bool:
     if function is None or not isinstance(scaler, cst.Name):
         return False
     defaults = {p.name.value: dotted(p.default) for p in parameters(function) if p.default is not None}
-    calls = [each for each in facts.callers.of(function) if may_give(each[1], each[0], step, site, facts)]
+    calls = [each for each in facts.flow.callers.of(function) if may_give(each[1], each[0], step, site, facts)]
     given = [facts.flow.given(call, function, scaler.value, file) for file, call in calls]
     texts = [defaults.get(scaler.value) if arg is None else dotted(arg.value) for arg in given]
     return bool(calls) and all(text == "None" for text in texts)

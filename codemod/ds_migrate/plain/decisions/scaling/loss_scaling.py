@@ -52,7 +52,7 @@ def _give_scaler(
     facts = plan.facts
     makers = find_makers(own, facts.flow)
     (site,) = facts.sites
-    attachments = place_attachments(makers, site, facts.flow, facts.callers) if not site.again else []
+    attachments = place_attachments(makers, site, facts.flow) if not site.again else []
     mixed = [other for other in others if not is_unscaled_branch(other, scaled, makers, facts)]
     if attachments and not mixed:
         return replace(plan, attachments=attachments)

@@ -6,7 +6,6 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.blocks import block_path
 from ds_migrate.plain.dataflow.branches.equal_tests import is_set_once
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Values
@@ -39,16 +38,14 @@ def find_makers(own: Values, flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
     return found
 
 
-def place_attachments(
-    makers: list[tuple[SourceFile, cst.Call]], site: Site, flow: Flow, callers: Callers
-) -> list[Attachment]:
+def place_attachments(makers: list[tuple[SourceFile, cst.Call]], site: Site, flow: Flow) -> list[Attachment]:
     """Return where the engine is given the scaler: after each call that makes it, or after the engine.
 
     Nothing where no one name leads to it in the function that makes the engine.
     """
     found: list[Attachment] = []
     names = set()
-    calls = [held for file, call in makers for held in _held(file, call, site, flow, callers)]
+    calls = [held for file, call in makers for held in _held(file, call, site, flow)]
     calls = list({(id(call), name): (file, call, name) for file, call, name in calls}.values())
     for file, call, name in calls:
         statement = file.statement(call)
@@ -76,9 +73,7 @@ def place_attachments(
     return found
 
 
-def _held(
-    file: SourceFile, call: cst.Call, site: Site, flow: Flow, callers: Callers, depth: int = _DEPTH
-) -> list[_Held]:
+def _held(file: SourceFile, call: cst.Call, site: Site, flow: Flow, depth: int = _DEPTH) -> list[_Held]:
     """Return the calls that make a scaler, or the objects that keep it, as near to an engine as constructors lead."""
     name, function = _name_of(file, call), file.function(call)
     if function is None or (file is site.file and function is site.function) or function.name.value != "__init__":
@@ -88,8 +83,8 @@ def _held(
     if depth == 0 or not is_own or not _is_always_set(name, file, function):
         return [(file, call, None)]
     found: list[_Held] = []
-    for caller, made in callers.of(function):
-        for outer_file, outer, held in _held(caller, made, site, flow, callers, depth - 1):
+    for caller, made in flow.callers.of(function):
+        for outer_file, outer, held in _held(caller, made, site, flow, depth - 1):
             found.append((outer_file, outer, f"{held}.{attribute}" if held is not None else None))
     return found or [(file, call, None)]
 

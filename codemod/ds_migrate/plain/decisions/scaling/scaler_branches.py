@@ -67,7 +67,7 @@ def _is_given(
     depth: int = 4,
 ) -> bool:
     """Return whether each call of a function gives it the scaler, from where that is made or is given itself."""
-    calls = facts.callers.of(place.function) if place.function is not None and depth else ()
+    calls = facts.flow.callers.of(place.function) if place.function is not None and depth else ()
     for file, call in calls:
         assert place.function is not None
         if site is not None and isinstance(place, Step) and not may_give(call, file, place, site, facts):

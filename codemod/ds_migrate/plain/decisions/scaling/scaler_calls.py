@@ -92,7 +92,7 @@ def check_unknown(operations: Iterable[Step | Backward], facts: LoopFacts) -> No
     ]  # fmt: skip
     for file, call in facts.flow.nodes(cst.Call):
         is_other = _method(call) == "step" and call.args and id(call) not in stepped
-        if is_other and not is_dead(call, file, facts.flow, facts.callers):
+        if is_other and not is_dead(call, file, facts.flow):
             given = facts.flow.values(call.args[0].value, file)
             if any(given & site.optimizers for site in facts.sites):
                 found.append(Place(file, call))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.selected_counts import counted
@@ -33,14 +32,12 @@ class BatchSizes:
 
     Args:
         values: what differs by rank.
-        callers: of the program's functions.
         loaders: the calls that make the loaders of which each rank gets a share.
     """
 
-    def __init__(self, values: RankValues, callers: Callers, loaders: Iterable[cst.Call]) -> None:
+    def __init__(self, values: RankValues, loaders: Iterable[cst.Call]) -> None:
         self._values = values
         self._flow = values.flow
-        self._callers = callers
         self._are_long = any(map(_has_samples_of_sizes, loaders))
         self._answers: dict[
             tuple[str, int, int], tuple[cst.CSTNode, bool]
@@ -207,7 +204,7 @@ class BatchSizes:
         if not isinstance(node, (cst.Name, cst.Attribute)):
             return False
         sources = [(value, file) for value in self._assigned(node, file)]
-        sources += list(self._callers.given(node, file)) if isinstance(node, cst.Name) else []
+        sources += list(self._flow.callers.given(node, file)) if isinstance(node, cst.Name) else []
         return any(self._is_drawn(value, home, depth - 1) for value, home in sources if value is not node)
 
     def _is_drawn(self, node: cst.BaseExpression, file: SourceFile, depth: int) -> bool:

@@ -23,7 +23,7 @@ def errors_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
     """Yield a note for each handler of errors of a backward pass or a step behind which their loop continues."""
     reported: set[int] = set()
     for place in (*facts.operations.backwards, *facts.operations.steps):
-        for file, handler in _handlers(place.node, place.file, facts.callers, set()):
+        for file, handler in _handlers(place.node, place.file, facts.flow.callers, set()):
             if id(handler) not in reported and not _ends(handler, file):
                 reported.add(id(handler))
                 message = "a rank that fails here alone continues with the next batch, and the others wait for it"

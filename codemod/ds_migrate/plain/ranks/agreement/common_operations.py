@@ -81,7 +81,7 @@ class CommonOperations:
             self._nodes.add(id(node))
             function = file.function(node)
             if function is not None:
-                places += [(caller, call) for caller, call in plan.facts.callers.of(function)]
+                places += [(caller, call) for caller, call in plan.facts.flow.callers.of(function)]
             places += _items_of_loops(node, file, plan.facts.flow)
         self._handled = set(self._handled_errors(plan.facts.flow)) if self._nodes else set()
 

@@ -90,14 +90,16 @@ def agree(
     means = ShareMeans(flow, values)
     changes = data_settings(shares, flow)
     common = CommonOperations(plan, values, writes, [(file, line) for file, line, _ in changes])
-    lone = LoneRanks(flow, plan.facts.callers)
+    lone = LoneRanks(flow)
     numbers = AgreedNumbers(plan, values, runtime, converted, review)
     numbers.agree_on_rounds(files, common)
     for site in plan.facts.sites:
         numbers.agree_on_settings(site, files)
-    leading = {key for site in plan.facts.all_sites for key in plan.facts.callers.leading(site.file, site.function)}
+    leading = {
+        key for site in plan.facts.all_sites for key in plan.facts.flow.callers.leading(site.file, site.function)
+    }
     for step in plan.facts.operations.steps:
-        leading |= plan.facts.callers.leading(step.file, step.function)
+        leading |= plan.facts.flow.callers.leading(step.file, step.function)
 
     def counts(node: cst.CSTNode, file: SourceFile) -> bool:
         function = file.function(node)
@@ -116,7 +118,7 @@ def agree(
         return False
 
     totals = BatchTotals(flow, values)
-    sizes = BatchSizes(values, plan.facts.callers, [maker for _, maker in shares])
+    sizes = BatchSizes(values, [maker for _, maker in shares])
 
     def differs(test: cst.BaseExpression, file: SourceFile) -> bool:
         return values.differs(test, file) or sizes_differ(test, file, values, totals) or sizes.differ(test, file)
@@ -137,7 +139,7 @@ def agree(
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
     if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
-    empty = EmptyBatches(values, differs, sizes, common, plan.facts.callers)
+    empty = EmptyBatches(values, differs, sizes, common)
     for file in files:
         for node in [node for home, node in led if home is file]:
             if differs(test_of(node), file) and can_agree(test_of(node), file):
@@ -176,7 +178,7 @@ def agree(
     for note in share_statistics(plan, files, values, common):
         review(note)
     of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
-    of_losses += [*ordered_samples(parts, totals, plan.facts.callers), *carried_numbers(plan, parts, totals, values)]
+    of_losses += [*ordered_samples(parts, totals), *carried_numbers(plan, parts, totals, values)]
     of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
     noted = _places(of_losses)
     for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):
@@ -213,7 +215,7 @@ def _concerns(
 ) -> bool:
     """Return whether a function, or a module, of another loop's file leads to this loop, or is called from there."""
     own = {id(place.file) for place in plan.facts.operations.steps}
-    return id(place) in leading or bool(own & plan.facts.callers.files_of(function))
+    return id(place) in leading or bool(own & plan.facts.flow.callers.files_of(function))
 
 
 def _agree_on_write(

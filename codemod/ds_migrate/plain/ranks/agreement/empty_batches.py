@@ -11,7 +11,6 @@ from collections.abc import Callable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
@@ -37,17 +36,13 @@ class EmptyBatches:
         differs: returns whether a condition differs, by such values or by how many of them there are.
         sizes: those that the program asks for of its batches.
         common: the operations that all ranks do together.
-        callers: of the program's functions.
     """
 
-    def __init__(
-        self, values: RankValues, differs: Differs, sizes: BatchSizes, common: CommonOperations, callers: Callers
-    ) -> None:
+    def __init__(self, values: RankValues, differs: Differs, sizes: BatchSizes, common: CommonOperations) -> None:
         self._values = values
         self._differs = differs
         self._sizes = sizes
         self._common = common
-        self._callers = callers
 
     def agree(self, node: Condition, file: SourceFile, runtime: RuntimeNames) -> Note | None:
         """Ask all ranks for a condition, and return what is to be reviewed; None where rank 0 may decide."""
@@ -104,7 +99,7 @@ class EmptyBatches:
         if function is None or id(function) in seen:
             return False
         seen.add(id(function))
-        return any(self._is_of_batch(call, home, seen) for home, call in self._callers.of(function))
+        return any(self._is_of_batch(call, home, seen) for home, call in self._values.flow.callers.of(function))
 
     def _draws(self, loop: cst.For | cst.While, file: SourceFile) -> bool:
         if isinstance(loop, cst.For) and self._values.are_shares(loaders_of(loop.iter, file, self._values.flow)):

@@ -20,7 +20,7 @@ def files_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
     """Yield a note for each handler of FileExistsError that passes over a step behind it."""
     reported: set[int] = set()
     for place in facts.operations.steps:
-        for file, handler in _passing(place.node, place.file, facts.callers, set()):
+        for file, handler in _passing(place.node, place.file, facts.flow.callers, set()):
             if id(handler) not in reported:
                 reported.add(id(handler))
                 message = "one rank creates this file and trains, while the others pass over it"

@@ -82,9 +82,9 @@ def lengths_before_share(maker: cst.Call, file: SourceFile, name: LoaderName, fa
         for call in other.nodes(cst.Call):
             function = other.function(call)
             is_length = dotted(call.func) == "len" and len(call.args) == 1 and function is not None
-            if not is_length or not facts.callers.reaches(id(function), made_in):
+            if not is_length or not facts.flow.callers.reaches(id(function), made_in):
                 continue
-            is_behind = divided_in is not None and facts.callers.reaches(id(function), divided_in)
+            is_behind = divided_in is not None and facts.flow.callers.reaches(id(function), divided_in)
             if function is divided_in:
                 is_behind = other.position(call) > other.position(name.statement)
             loaders = loaders_of(call.args[0].value, other, facts.flow)

@@ -43,8 +43,8 @@ def starts_ranks(step: Step, facts: LoopFacts) -> bool:
     if not is_called(INIT, facts.flow):
         return False
     calls = calls_that_start_ranks(facts.flow)
-    own = facts.callers.leading(step.file, step.function)
-    return not calls or any(own & facts.callers.leading(file, file.function(call)) for file, call in calls)
+    own = facts.flow.callers.leading(step.file, step.function)
+    return not calls or any(own & facts.flow.callers.leading(file, file.function(call)) for file, call in calls)
 
 
 def _is_fed(step: Step, plan: ProgramPlan) -> bool:
@@ -110,7 +110,7 @@ def share_data(
         flow = plan.facts.flow
         of_ranks = {id(m) for f, m in training_loaders(steps, plan.facts) if not runs_alone(f, flow)}
         counted = count_own_samples(alone, of_ranks, files, flow, runtime, converted)
-        averages = EpochAverages(alone, of_ranks, counted, flow, plan.facts.callers)
+        averages = EpochAverages(alone, of_ranks, counted, flow)
         notes = averages.divide_by_share(files, runtime, converted)
         for note in (*notes, *counted_draws(alone, flow), *counted_batches(alone, counted, flow)):
             review(note)

@@ -43,7 +43,7 @@ def share_looks(
         written: the calls that write files, with their paths.
         decided: conditions that rank 0 decides already, by identity of their statements.
     """
-    conditions = RankConditions(facts.flow, facts.callers)
+    conditions = RankConditions(facts.flow)
     looks = [(file, call) for file in files for call in looks_below(file.module, file)]
     for write in written:
         is_read = readers.is_read(write)
@@ -102,5 +102,5 @@ def _trains_between(earlier: cst.CSTNode, later: cst.CSTNode, file: SourceFile, 
     """Return whether a step, or a call that leads to one, is between two nodes of a function, or is the later one."""
     function, steps = file.function(earlier), facts.operations.steps
     places: list[cst.CSTNode] = [s.node for s in steps if s.file is file and s.function is function]
-    places += [call for s in steps for call in facts.callers.leading_to(s.function, file, function)]
+    places += [call for s in steps for call in facts.flow.callers.leading_to(s.function, file, function)]
     return any(file.position(earlier) < file.position(place) <= file.position(later) for place in places)

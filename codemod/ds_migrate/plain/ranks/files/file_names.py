@@ -6,7 +6,6 @@ import re
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import called_name, parameters, set_values
 from ds_migrate.syntax.one_line import expression_text
@@ -24,9 +23,8 @@ _Value = tuple[cst.BaseExpression, SourceFile]
 class FileNames:
     """The last parts of paths: two calls may mean the same file where they have one of these in common."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self._known: dict[tuple[int, int], tuple[cst.CSTNode, frozenset[str]]] = {}  # with the nodes, to keep their ids
         self._folders: dict[tuple[int, int], tuple[cst.CSTNode, frozenset[str]]] = {}
 
@@ -127,7 +125,7 @@ class FileNames:
 
     def _given(self, function: cst.FunctionDef, param: cst.Param, file: SourceFile) -> list[_Value]:
         found: list[_Value] = []
-        for caller, call in self._callers.of(function):
+        for caller, call in self._flow.callers.of(function):
             arg = self._flow.given(call, function, param.name.value, caller)
             if arg is not None and not arg.star:
                 found.append((arg.value, caller))

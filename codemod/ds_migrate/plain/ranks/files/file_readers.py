@@ -60,8 +60,8 @@ class FileReaders:
         self._facts = facts
         self._runtime = runtime
         self._converted = converted
-        self._names = FileNames(facts.flow, facts.callers)
-        self._conditions = RankConditions(facts.flow, facts.callers)
+        self._names = FileNames(facts.flow)
+        self._conditions = RankConditions(facts.flow)
         self._reads = [
             (file, call, self._names.of(path, file))
             for file in files for call in file.nodes(cst.Call)
@@ -247,7 +247,7 @@ class FileReaders:
         """Return whether a call of the program runs the function around a place, unless that never runs."""
         file, node = place
         function = file.function(node)
-        is_called = function is None or bool(self._facts.callers.of(function))
+        is_called = function is None or bool(self._facts.flow.callers.of(function))
         return is_called or idle_functions(self._facts.flow).hold(node, file)
 
     def _are_apart(self, one: Read, other: Read) -> bool:
@@ -282,7 +282,7 @@ class FileReaders:
             if any(other is node for _, other in known):
                 continue
             known.append((file, node))
-            todo += self._facts.callers.of(function) if function is not None else ()
+            todo += self._facts.flow.callers.of(function) if function is not None else ()
         yield from found.items()
 
 

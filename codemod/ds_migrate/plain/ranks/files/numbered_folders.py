@@ -96,9 +96,9 @@ def _calls_to_share(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> li
     There are none where one is not assigned, some ranks may not come to it, or each makes the folder in the function.
     """
     function = file.function(node)
-    calls = list(facts.callers.of(function)) if function is not None else []
+    calls = list(facts.flow.callers.of(function)) if function is not None else []
     made = [call for call in file.nodes(cst.Call, below=function) if _is_folder_call(call)] if calls else []
-    conditions = RankConditions(facts.flow, facts.callers, lambda node, file: has_time_stamp(node, file, facts.flow))
+    conditions = RankConditions(facts.flow, lambda node, file: has_time_stamp(node, file, facts.flow))
     made = [call for call in made if file.position(call) > file.position(node)]
     can_share = all(is_guarded(call, file) for call in made) and all(
         isinstance(other.parent(call), cst.Assign) and not is_guarded(call, other) and conditions.reach_all(call, other)

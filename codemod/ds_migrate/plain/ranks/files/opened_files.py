@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import argument, dotted, parameters
 from ds_migrate.syntax.source import SourceFile
@@ -89,7 +88,7 @@ def _modes(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 
         for part in (node.body, node.orelse):
             yield from _modes(part, file, flow, depth)
     else:
-        sources = list(callers_of(flow).sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) else []
+        sources = list(flow.callers.sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) else []
         sources += [(default, file) for default in _defaults(node, file)]
         if not sources or depth == 0:
             yield None

@@ -6,7 +6,6 @@ import re
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import called_name, dotted, walk
 from ds_migrate.syntax.source import SourceFile
@@ -27,9 +26,8 @@ _DEPTH = 4
 class PathTexts:
     """The expressions of a program that are paths: by their text, or that of what a name or a parameter has."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self._used: dict[int, frozenset[str]] = {}
 
     def is_path(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
@@ -62,7 +60,7 @@ class PathTexts:
         """Return whether a name is set to a path, or is a parameter that calls give one."""
         if not isinstance(node, cst.Name) or depth == 0:
             return False
-        return any(self.is_path(value, home, depth - 1) for value, home in self._callers.sources(node, file))
+        return any(self.is_path(value, home, depth - 1) for value, home in self._flow.callers.sources(node, file))
 
     def _is_used(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a file uses a name as a path elsewhere: ``args.output.parent.mkdir()``."""

@@ -43,7 +43,7 @@ class PreparedData:
         self._flow = plan.facts.flow
         self._files = files
         self._runtime = runtime
-        self._conditions = RankConditions(self._flow, plan.facts.callers, finds_files=False)
+        self._conditions = RankConditions(self._flow, finds_files=False)
         self._code = OutputCode(plan)
 
     def let_rank_0_begin(self, converted: Converted) -> Iterator[Note]:
@@ -88,14 +88,14 @@ class PreparedData:
 
     def _trains(self, statement: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a statement calls functions that train, on all ranks: what it makes are weights."""
-        callers, steps = self._plan.facts.callers, self._plan.facts.operations.steps
+        callers, steps = self._plan.facts.flow.callers, self._plan.facts.operations.steps
         called = (v for call in file.nodes(cst.Call, below=statement) for v in self._called(call, file))
         return any(callers.reaches(value.key, step.function) for value in called for step in steps)
 
     def _is_reached(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether calls of the program lead to a node."""
         function = file.function(node)
-        calls = self._plan.facts.callers.of(function) if function is not None and depth else ()
+        calls = self._plan.facts.flow.callers.of(function) if function is not None and depth else ()
         return function is None or any(self._is_reached(call, at, depth - 1) for at, call in calls)
 
     def _looked_for(self, file: SourceFile) -> Iterator[Preparation]:
@@ -169,7 +169,7 @@ class PreparedData:
         Where some of several calls cannot wait, that is the last of them alone, for a note.
         """
         for function in file.nodes(cst.FunctionDef):
-            calls = self._plan.facts.callers.of(function)
+            calls = self._plan.facts.flow.callers.of(function)
             places = [(at, at.statement(call)) for at, call in calls if at in self._files]
             if not places or len(places) < len(calls) or file.edits.is_touched(function):
                 continue
@@ -211,7 +211,7 @@ class PreparedData:
         found = [p for p in parameters(function) if p.name.value == value.value] if function is not None else []
         if function is None or not found:
             return True
-        calls = self._plan.facts.callers.of(function)
+        calls = self._plan.facts.flow.callers.of(function)
         given = [(self._flow.given(call, function, value.value, at), at) for at, call in calls]
         return any(
             dotted(found[0].default) == "True" if arg is None else dotted(arg.value) not in ("False", "None")

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
@@ -36,16 +35,15 @@ _DEPTH = 6
 class RankFiles:
     """The files of a program that are of one rank, and the names that it has for them."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
-        self._of_items = ItemNames(flow, callers)
+        self._of_items = ItemNames(flow)
         self._counts_ranks = is_called(INIT, flow)
         self._is_used = self._counts_ranks or any(b"tempfile" in file.data for file in flow.files.values())
 
     def is_path(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the path of such a file."""
-        is_named = self._counts_ranks and names_of_all_loaders(self._flow, self._callers).are_in(node, file)
+        is_named = self._counts_ranks and names_of_all_loaders(self._flow).are_in(node, file)
         return is_named or self._of_items.are_in(node, file) or self.is_one(node, file)
 
     def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
@@ -85,7 +83,7 @@ class RankFiles:
 
     def _is_given(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
         """Return whether a name is a parameter for which all calls, but those of tests, give such a file."""
-        given = [(value, home) for value, home in self._callers.given(name, file) if not is_test_file(home)]
+        given = [(value, home) for value, home in self._flow.callers.given(name, file) if not is_test_file(home)]
         return bool(given) and all(self.is_one(value, home, depth - 1) for value, home in given)
 
     def _is_made(self, call: cst.Call, file: SourceFile, depth: int) -> bool:

@@ -23,7 +23,7 @@ def sample_files(plan: ProgramPlan, files: list[SourceFile], values: RankValues)
     """
     calls = OutputCalls(plan)
     names = _names(plan, values)
-    items = ItemNames(plan.facts.flow, plan.facts.callers)
+    items = ItemNames(plan.facts.flow)
     for file in files:
         for call in file.nodes(cst.Call):
             path = calls.path_written(call, file) or calls.path_of_rank(call, file)
@@ -40,4 +40,4 @@ def sample_files(plan: ProgramPlan, files: list[SourceFile], values: RankValues)
 
 
 def _names(plan: ProgramPlan, values: RankValues) -> SampleNames:
-    return SampleNames(plan.facts.flow, plan.facts.callers, values)
+    return SampleNames(plan.facts.flow, values)

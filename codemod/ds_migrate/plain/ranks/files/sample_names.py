@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label, names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -31,9 +30,8 @@ class SampleNames:
         values: those that differ by rank as the data does.
     """
 
-    def __init__(self, flow: Flow, callers: Callers, values: RankValues) -> None:
+    def __init__(self, flow: Flow, values: RankValues) -> None:
         self._flow = flow
-        self._callers = callers
         self._values = values
 
     def are_in(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
@@ -57,7 +55,7 @@ class SampleNames:
         elif isinstance(node, cst.Call) and called_name(node) in _PATHS:
             yield from ((part, file) for part in operands(node))
         elif isinstance(node, cst.Name):
-            yield from self._callers.sources(node, file)
+            yield from self._flow.callers.sources(node, file)
 
     def _is_of_loop(self, name: cst.Name, file: SourceFile) -> bool:
         """Return whether a loop over something that differs by rank sets a name."""
@@ -70,13 +68,13 @@ class SampleNames:
         return is_share or (over is not None and self._values.differs(over, file))
 
 
-def names_of_all_loaders(flow: Flow, callers: Callers) -> SampleNames:
+def names_of_all_loaders(flow: Flow) -> SampleNames:
     """Return the paths that samples of any loader name, for a program that divides its data itself."""
 
     def find() -> SampleNames:
         calls = flow.nodes(cst.Call)
         loaders = frozenset(v for file, call in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
-        return SampleNames(flow, callers, RankValues(flow, loaders, frozenset()))
+        return SampleNames(flow, RankValues(flow, loaders, frozenset()))
 
     return flow.once("names of all loaders", find)
 
@@ -84,9 +82,8 @@ def names_of_all_loaders(flow: Flow, callers: Callers) -> SampleNames:
 class ItemNames:
     """The paths of a program that are made of the index that ``__getitem__()`` takes."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self._is_used = any(b"def __getitem__" in file.data for file in flow.files.values())
 
     def are_in(self, node: cst.BaseExpression, file: SourceFile, depth: int = _INDEX_DEPTH) -> bool:
@@ -108,7 +105,7 @@ class ItemNames:
             line = file.parent(target) if target is not None else None
             if isinstance(line, cst.Assign) and scopes.variable(name.value, node) == variable:
                 yield line.value, file
-        yield from self._callers.given(name, file)
+        yield from self._flow.callers.given(name, file)
 
 
 def _is_index(name: cst.Name, file: SourceFile) -> bool:

@@ -30,7 +30,7 @@ def decide_where_folders_are(
 
     Yield a note where they cannot ask it, as only some of them may come there.
     """
-    conditions = RankConditions(facts.flow, facts.callers)
+    conditions = RankConditions(facts.flow)
     for file in files:
         made = [
             (call, path) for call in file.nodes(cst.Call)
@@ -46,7 +46,11 @@ def decide_where_folders_are(
                 and file.position(call) > file.position(branch.test)
                 for call, path in made
             )
-            if not is_first or not _has_other_way(branch, file) or _is_of_rank_zero(branch.test, file, facts.callers):
+            if (
+                not is_first
+                or not _has_other_way(branch, file)
+                or _is_of_rank_zero(branch.test, file, facts.flow.callers)
+            ):
                 continue
             if conditions.reach_all(branch, file):
                 let_rank_0_decide(branch.test, file, runtime)

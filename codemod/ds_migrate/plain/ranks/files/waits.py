@@ -41,12 +41,12 @@ def wait_for_saves(
     """
     notes: list[Note] = []
     apart: list[Read] = []
-    conditions = RankConditions(plan.facts.flow, plan.facts.callers)
+    conditions = RankConditions(plan.facts.flow)
     saves = [(f, c) for f in files for c in f.nodes(cst.Call) if plan.facts.flow.is_call_of(c, f, ("torch.save",))]
     if not saves:
         return []
     idle = idle_functions(plan.facts.flow)
-    is_run = any(idle.are_begun(plan.facts.callers.leading(step.file, step.function)) for step, _ in plan.steps)
+    is_run = any(idle.are_begun(plan.facts.flow.callers.leading(step.file, step.function)) for step, _ in plan.steps)
     agreed, waits = set(decided), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
@@ -114,7 +114,7 @@ def _may_follow_training(call: cst.Call, file: SourceFile, plan: ProgramPlan, de
     places = [s.node for s in steps if s.file is file and s.function is function]
     for other in file.nodes(cst.Call, below=function or file.module):
         if file.function(other) is function and any(
-            plan.facts.callers.reaches(value.key, step.function)
+            plan.facts.flow.callers.reaches(value.key, step.function)
             for value in plan.facts.flow.values(other.func, file)
             for step in steps
         ):
@@ -126,5 +126,5 @@ def _may_follow_training(call: cst.Call, file: SourceFile, plan: ProgramPlan, de
         return True
     if function is None:
         return False
-    calls = plan.facts.callers.of(function)
+    calls = plan.facts.flow.callers.of(function)
     return depth == 0 or not calls or any(_may_follow_training(c, f, plan, depth - 1) for f, c in calls)

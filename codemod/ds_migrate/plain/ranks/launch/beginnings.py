@@ -38,8 +38,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             if first is not None:
                 found.append((file, first, None))
             continue
-        every: Sequence[Reference] = facts.callers.of(function)
-        if every and all(facts.callers.reaches(id(function), at.function(call)) for at, call in every):
+        every: Sequence[Reference] = facts.flow.callers.of(function)
+        if every and all(facts.flow.callers.reaches(id(function), at.function(call)) for at, call in every):
             every = [*every, *_handed_over(function, facts.flow)]  # they call each other: something else begins
         callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
         is_command = facts.flow.is_command(function) or _is_offered(function, callers, facts.flow)
@@ -94,7 +94,7 @@ def _of_bases(seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]]
     return [
         (file, statement, None)
         for file, function, _ in seen
-        if function is not None and function.name.value == "__init__" and (calls := facts.callers.of(function))
+        if function is not None and function.name.value == "__init__" and (calls := facts.flow.callers.of(function))
         if all(_is_of_subclass(call, caller) for caller, call in calls)
         for statement in [s for s in function.body.body if s is not docstring(function)][:1]
         if isinstance(statement, cst.BaseStatement)
@@ -104,7 +104,7 @@ def _of_bases(seen: list[tuple[SourceFile, cst.FunctionDef | None, cst.CSTNode]]
 def _is_inherited(callers: Sequence[Reference], facts: LoopFacts) -> bool:
     """Return whether methods of subclasses alone call a method, of which nothing that is known calls one."""
     above = [caller.function(call) for caller, call in callers if _is_super(call)]
-    return len(above) == len(callers) and any(one is not None and not facts.callers.of(one) for one in above)
+    return len(above) == len(callers) and any(one is not None and not facts.flow.callers.of(one) for one in above)
 
 
 def _is_super(call: cst.BaseExpression) -> bool:

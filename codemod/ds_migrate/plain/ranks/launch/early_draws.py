@@ -11,7 +11,6 @@ from functools import cached_property
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.module_start import asks_for_main
@@ -40,10 +39,9 @@ class EarlyDraws:
         files: of the program.
     """
 
-    def __init__(self, files: Sequence[SourceFile], flow: Flow, callers: Callers) -> None:
+    def __init__(self, files: Sequence[SourceFile], flow: Flow) -> None:
         self._files = files
         self._flow = flow
-        self._callers = callers
 
     def of(self, module: SourceFile) -> list[EarlyDraw]:
         """Return those of a module in order."""
@@ -65,7 +63,7 @@ class EarlyDraws:
     def are_in(self, function: cst.FunctionDef) -> bool:
         """Return whether a function draws, or calls one that does."""
         drawing = [file.function(call) for file, call, _ in self._draws]
-        return any(self._callers.reaches(id(function), other) for other in drawing)
+        return any(self._flow.callers.reaches(id(function), other) for other in drawing)
 
     @cached_property
     def _draws(self) -> list[tuple[SourceFile, cst.Call, str]]:
@@ -93,9 +91,9 @@ class EarlyDraws:
     def _reached(self, file: SourceFile, call: cst.Call) -> Iterator[Reached]:
         """Yield the statements of modules that run a call."""
         function = file.function(call)
-        calling = self._callers.files_of(function)
+        calling = self._flow.callers.files_of(function)
         for module in [file] if function is None else [other for other in self._files if id(other) in calling]:
-            nodes = [call] if function is None else self._callers.leading_to(function, module, None)
+            nodes = [call] if function is None else self._flow.callers.leading_to(function, module, None)
             around = {id(outer) for node in nodes for outer in module.ancestors(node)}
             for place, statement in enumerate(module.module.body):
                 if id(statement) in around and not asks_for_main(statement):

@@ -57,4 +57,4 @@ class GivenModels:
                 yield parameter.name.value
 
     def _follows(self, copying: cst.FunctionDef, function: cst.FunctionDef) -> bool:
-        return copying is function or self._facts.callers.reaches(id(function), copying)
+        return copying is function or self._facts.flow.callers.reaches(id(function), copying)

@@ -109,7 +109,7 @@ class LauncherArgument:
                 continue
             if names_added(call) & {_ARGUMENT, _DASHED}:
                 function, variable = "local_rank", "LOCAL_RANK"
-            elif is_number_of_rank(call, self._flow, self._facts.callers):
+            elif is_number_of_rank(call, self._flow):
                 function, variable = "global_rank", "RANK"
             else:
                 continue

@@ -35,7 +35,7 @@ def beside_workers(
                 continue
             callees = [facts.flow.values(c.func, file) for c in file.nodes(cst.Call, below=branch.body)]
             keys = {value.key for values in callees for value in values}
-            if any(facts.callers.reaches_without(starters, keys, site.function) for site in facts.all_sites):
+            if any(facts.flow.callers.reaches_without(starters, keys, site.function) for site in facts.all_sites):
                 found.append((file, first_of_block(branch)))
     return found
 
@@ -53,10 +53,12 @@ def behind_condition(facts: LoopFacts, file: SourceFile, call: cst.Call) -> list
     function = file.function(call)
     around = [a for a in file.ancestors(call) if isinstance(a, (cst.If, cst.Try, cst.For, cst.While))]
     around = [a for a in around if file.function(a) is function and not (asks_for_main(a) or _only_raises(a))]
-    covers = function is None or any(facts.callers.reaches(id(function), site.function) for site in facts.all_sites)
+    covers = function is None or any(
+        facts.flow.callers.reaches(id(function), site.function) for site in facts.all_sites
+    )
     returns = [] if function is None else file.nodes(cst.Return, below=function)
     is_left_early = any(file.function(r) is function and file.position(r) < file.position(call) for r in returns)
-    calls = facts.callers.of(function) if function is not None and is_left_early and not covers else ()
+    calls = facts.flow.callers.of(function) if function is not None and is_left_early and not covers else ()
     left = [(caller, caller.statement(at)) for caller, at in calls]
     if around:
         outer = head_of(around[-1], file)
@@ -77,7 +79,7 @@ def _only_raises(node: cst.CSTNode) -> bool:
 def _behind_conditions_above(facts: LoopFacts, function: cst.FunctionDef | None) -> list[Entry] | None:
     """Return the statements after which the calls of a function may not have run, as for one call."""
     found: list[Entry] = []
-    for caller, at in facts.callers.of(function) if function is not None else ():
+    for caller, at in facts.flow.callers.of(function) if function is not None else ():
         above = behind_condition(facts, caller, at)
         if above is None:
             return None
@@ -92,16 +94,16 @@ def ways_past(groups: list[tuple[SourceFile, cst.Call]], facts: LoopFacts) -> li
     before that makes the group and returns.
     """
     makers = [function for file, call in groups if (function := file.function(call)) is not None]
-    leading = [m for m in makers if any(facts.callers.reaches(id(m), site.function) for site in facts.all_sites)]
+    leading = [m for m in makers if any(facts.flow.callers.reaches(id(m), site.function) for site in facts.all_sites)]
     helpers = [maker for maker in makers if maker not in leading]
     todo = [s.function for s in facts.all_sites if not _has_group(s.statement, s.file, s.function, helpers, facts)]
     found: list[Entry] = []
     for function in todo:  # grows: the functions that call these
-        for caller, at in facts.callers.of(function) if function is not None and function not in makers else ():
+        for caller, at in facts.flow.callers.of(function) if function is not None and function not in makers else ():
             above = caller.function(at)
             if above in makers or _has_group(at, caller, above, helpers, facts):
                 continue
-            is_left = any(facts.callers.leading_to(maker, caller, above) for maker in makers)
+            is_left = any(facts.flow.callers.leading_to(maker, caller, above) for maker in makers)
             if is_left or (above is None and leading):
                 found.append((caller, caller.statement(at)))
             elif above not in todo:
@@ -117,7 +119,7 @@ def _has_group(
     facts: LoopFacts,
 ) -> bool:
     """Return whether a call before a node, in the same lines, has made the process group by one of these functions."""
-    calls = [call for maker in makers for call in facts.callers.leading_to(maker, file, function)]
+    calls = [call for maker in makers for call in facts.flow.callers.leading_to(maker, file, function)]
     return any(file.position(call) < file.position(node) for call in calls)
 
 
@@ -128,11 +130,11 @@ def starts_group(
     imported = files_used([file], facts.flow)
     if any(_is_imported(home, call, imported - {id(file)}, facts) for home, call in groups):
         return True
-    leading = {key for home, call in groups for key in facts.callers.leading(home, home.function(call))}
+    leading = {key for home, call in groups for key in facts.flow.callers.leading(home, home.function(call))}
     function = file.function(statement)
     if function is None:
         return id(file.module) in leading
-    places = [(caller, caller.function(call)) for caller, call in facts.callers.of(function)]
+    places = [(caller, caller.function(call)) for caller, call in facts.flow.callers.of(function)]
     above = [id(caller.module) if around is None else id(around) for caller, around in places]
     return id(function) in leading or (bool(above) and leading.issuperset(above))
 
@@ -143,7 +145,7 @@ def _is_imported(file: SourceFile, group: cst.Call, imported: Collection[int], f
     if maker is None:
         return id(file) in imported
     files = [other for other in facts.flow.files.values() if id(other) in imported]
-    calls = [(other, call) for other in files for call in facts.callers.leading_to(maker, other, None)]
+    calls = [(other, call) for other in files for call in facts.flow.callers.leading_to(maker, other, None)]
     return any(not any(asks_for_main(a) for a in other.ancestors(call)) for other, call in calls)
 
 
@@ -153,7 +155,7 @@ def _holds_training(statement: cst.CSTNode, facts: LoopFacts, file: SourceFile) 
     ):
         return True
     return any(
-        facts.callers.reaches(value.key, site.function)
+        facts.flow.callers.reaches(value.key, site.function)
         for call in file.nodes(cst.Call, below=statement)
         for value in facts.flow.values(started(call, facts.flow.values(call.func, file)) or call.func, file)
         for site in facts.all_sites

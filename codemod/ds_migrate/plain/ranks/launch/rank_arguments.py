@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.syntax.nodes import argument, code, dotted, targets
@@ -30,7 +29,7 @@ def default_number(call: cst.Call) -> cst.BaseExpression | None:
     return default.value if default is not None and is_number else None
 
 
-def is_number_of_rank(call: cst.Call, flow: Flow, callers: Callers) -> bool:
+def is_number_of_rank(call: cst.Call, flow: Flow) -> bool:
     """Return whether a call of ``add_argument()`` adds what the program hands ``init_process_group()`` as the rank.
 
     One that the program computes from the argument is another: that may be the number of a node.
@@ -44,13 +43,11 @@ def is_number_of_rank(call: cst.Call, flow: Flow, callers: Callers) -> bool:
         attribute.attr.value in names and not _is_changed(attribute, flow)
         for file, init in flow.nodes(cst.Call)
         if flow.is_call_of(init, file, INIT) and (rank := argument(init, None, "rank")) is not None
-        for attribute in _attributes(rank.value, file, flow, callers, _DEPTH)
+        for attribute in _attributes(rank.value, file, flow, _DEPTH)
     )
 
 
-def _attributes(
-    node: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers, depth: int
-) -> Iterator[cst.Attribute]:
+def _attributes(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> Iterator[cst.Attribute]:
     """Yield the attributes that an expression gets its value from, through parameters of functions."""
     if isinstance(node, cst.Attribute):
         yield node
@@ -58,11 +55,11 @@ def _attributes(
     if not isinstance(node, cst.Name) or not isinstance(scope, cst.FunctionDef) or not depth:
         return
     for value in file.values_of({node.value}, scope):
-        yield from _attributes(value, file, flow, callers, depth - 1)
-    for caller, call in callers.of(scope):
+        yield from _attributes(value, file, flow, depth - 1)
+    for caller, call in flow.callers.of(scope):
         arg = flow.given(call, scope, node.value, caller)
         if arg is not None and not arg.star:
-            yield from _attributes(arg.value, caller, flow, callers, depth - 1)
+            yield from _attributes(arg.value, caller, flow, depth - 1)
 
 
 def _is_changed(attribute: cst.Attribute, flow: Flow) -> bool:

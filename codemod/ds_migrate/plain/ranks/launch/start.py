@@ -46,7 +46,7 @@ def start_ranks(
     """
     every = facts.flow.files.values()
     calls = [(f, call) for f in every for call in f.nodes(cst.Call) if facts.flow.is_call_of(call, f, SPAWN)]
-    spawns = [(f, call) for f, call in calls if not is_in_test(call, f, facts.callers)]  # which no launcher starts
+    spawns = [(f, call) for f, call in calls if not is_in_test(call, f, facts.flow.callers)]  # which no launcher starts
     workers = [(f, call) for f, call in spawns if has_worker(f, call, facts)]
     for file, call in workers:
         _run_worker(file, call, runtime, converted)
@@ -58,7 +58,7 @@ def start_ranks(
         arguments = ", ".join([*_counts(call), *_backend(call, facts), "share_random_state=False", *_timeout(call)])
         file.replace(call, runtime.start(file, arguments, _counts(call), "".join(_timeout(call))))
         converted(Code.PLAIN_DISTRIBUTED, file, call, "init_distributed() starts the ranks, under any launcher or none")
-    if any(facts.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
+    if any(facts.flow.callers.may_run_often(file, call) for file, call in groups) or len(groups) > 1:
         _keep_groups(facts, files, converted)
     entries: list[Entry] | None = []
     for file, call in groups:
@@ -68,7 +68,7 @@ def start_ranks(
     for file, statement in beside_workers(workers, groups, facts):
         if file.edits.once(statement, _START):
             file.before(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
-    draws = EarlyDraws(program, facts.flow, facts.callers)
+    draws = EarlyDraws(program, facts.flow)
     starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     if groups and entries is not None:
         for file, statement in entries:
@@ -112,9 +112,9 @@ def _calls_of(names: tuple[str, ...], file: SourceFile, files: list[SourceFile],
     """Return the calls in a file that make, or end, the process group of these files: helpers often lie in another."""
     found = [call for call in file.nodes(cst.Call) if facts.flow.is_call_of(call, file, names)]
     trains = {id(one) for one in files} | {
-        one for site in facts.all_sites for one in facts.callers.files_of(site.function)
+        one for site in facts.all_sites for one in facts.flow.callers.files_of(site.function)
     }
-    return [call for call in found if id(file) in trains or trains & facts.callers.files_of(file.function(call))]
+    return [call for call in found if id(file) in trains or trains & facts.flow.callers.files_of(file.function(call))]
 
 
 def _keep_groups(facts: LoopFacts, files: list[SourceFile], converted: Converted) -> None:
@@ -131,7 +131,7 @@ def has_worker(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     """Return whether a call starts the functions that train in other processes."""
     target = started(call, facts.flow.values(call.func, file))
     values = facts.flow.values(target, file) if target is not None else frozenset()
-    return any(facts.callers.reaches(value.key, site.function) for value in values for site in facts.all_sites)
+    return any(facts.flow.callers.reaches(value.key, site.function) for value in values for site in facts.all_sites)
 
 
 def _has_group(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
@@ -139,7 +139,7 @@ def _has_group(file: SourceFile, call: cst.Call, facts: LoopFacts) -> bool:
     target = started(call, facts.flow.values(call.func, file))
     keys = {value.key for value in facts.flow.values(target, file)} if target is not None else set()
     return any(
-        facts.callers.reaches(key, other.function(made))
+        facts.flow.callers.reaches(key, other.function(made))
         for key in keys
         for other, made in facts.flow.nodes(cst.Call)
         if facts.flow.is_call_of(made, other, INIT)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
@@ -103,7 +102,7 @@ class MadeEnvironments:
             for value in self._flow.scopes(file).assigned(node.value):
                 yield from ((item, file) for item in _items(value, node))
         elif isinstance(node, (cst.Name, cst.Attribute)):
-            yield from callers_of(self._flow).sources(node, file)
+            yield from self._flow.callers.sources(node, file)
 
     def _inside(self, value: Value, depth: int) -> Values:
         """Return the environments that a value is, wraps, holds or returns."""

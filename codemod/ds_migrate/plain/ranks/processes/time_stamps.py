@@ -9,7 +9,6 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.idle_functions import IdleFunctions, idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -28,20 +27,20 @@ _OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE, Kind.MODULE)  # w
 
 
 def share_time_stamps(
-    files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
+    files: list[SourceFile], flow: Flow, runtime: RuntimeNames, converted: Converted
 ) -> Iterator[Note]:
     """Give all ranks the text that rank 0 makes from the time, where it is assigned and all of them come by.
 
     Yield a note for a temporary folder where they may not.
     """
-    conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
+    conditions = RankConditions(flow, lambda node, file: has_time_stamp(node, file, flow))
     idle = idle_functions(flow)
     for file in files:
         for holder in file.nodes(cst.Assign, cst.AnnAssign, cst.Arg):
             texts = (
                 find_stamps(holder.value, file, flow) if _holds_names(holder, file) and holder.value is not None else []
             )
-            if not texts or _may_be_rank_0s(file.function(holder), flow, callers, set()):
+            if not texts or _may_be_rank_0s(file.function(holder), flow, set()):
                 continue
             if not conditions.reach_all(holder, file):
                 yield from (_other_folder(text, file) for text in texts if _makes_folder(text, file, flow, idle))
@@ -54,14 +53,14 @@ def share_time_stamps(
 
 
 def share_temporary_folders(
-    files: list[SourceFile], flow: Flow, callers: Callers, runtime: RuntimeNames, converted: Converted
+    files: list[SourceFile], flow: Flow, runtime: RuntimeNames, converted: Converted
 ) -> Iterator[Note]:
     """Give all ranks rank 0's folder of a ``with TemporaryDirectory()``, and have them leave it together.
 
     Each keeps its folder where all run a command there: the commands may write the same files.
     Yield a note for one where they may not come by together.
     """
-    conditions = RankConditions(flow, callers, lambda node, file: has_time_stamp(node, file, flow))
+    conditions = RankConditions(flow, lambda node, file: has_time_stamp(node, file, flow))
     idle = idle_functions(flow)
     for file in files:
         for block in file.nodes(cst.With):
@@ -79,7 +78,7 @@ def share_temporary_folders(
             if not isinstance(lines[0], cst.BaseStatement) or not isinstance(last, cst.BaseStatement):
                 continue
             if not conditions.reach_all(block, file) or (leaves and not is_last):
-                is_used = not _may_be_rank_0s(file.function(block), flow, callers, set()) and not idle.hold(block, file)
+                is_used = not _may_be_rank_0s(file.function(block), flow, set()) and not idle.hold(block, file)
                 if is_used and _may_rank_0_write(block, file, flow):
                     yield _other_folder(made, file)
                 continue
@@ -124,7 +123,7 @@ def _holds_names(holder: cst.Assign | cst.AnnAssign | cst.Arg, file: SourceFile)
     return not isinstance(holder, cst.Arg) or (is_default and dotted(holder.keyword) == "default")
 
 
-def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Callers, seen: set[int]) -> bool:
+def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, seen: set[int]) -> bool:
     """Return whether rank 0 alone may run a function: for an argument, as of ``torch.save()``, or under a guard."""
     if function is None or id(function) in seen:
         return False
@@ -137,6 +136,6 @@ def _may_be_rank_0s(function: cst.FunctionDef | None, flow: Flow, callers: Calle
             and not of_kind(flow.values(outer.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
             for outer in between(call, file.statement(call), file)[1:]
         )
-        or _may_be_rank_0s(file.function(call), flow, callers, seen)
-        for file, call in callers.of(function)
+        or _may_be_rank_0s(file.function(call), flow, seen)
+        for file, call in flow.callers.of(function)
     )

@@ -54,8 +54,8 @@ class LibraryWriters:
         self._plan = plan
         self._flow = plan.facts.flow
         self._calls = OutputCalls(plan)
-        self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
-        self._of_rank = RankFiles(plan.facts.flow, plan.facts.callers)
+        self._paths = PathTexts(plan.facts.flow)
+        self._of_rank = RankFiles(plan.facts.flow)
 
     def notes(self, files: Sequence[SourceFile]) -> Iterator[Note]:
         """Yield a note for each call in these files that no condition on the rank is around."""
@@ -138,5 +138,5 @@ class LibraryWriters:
         if is_guarded(node, file) or runs_in_turn(node, file) or is_idle(node, file, self._plan.facts):
             return False
         function = file.function(node)
-        callers = self._plan.facts.callers.of(function) if function is not None and depth else ()
+        callers = self._plan.facts.flow.callers.of(function) if function is not None and depth else ()
         return not callers or any(self._runs_on_all(call, home, depth - 1) for home, call in callers)

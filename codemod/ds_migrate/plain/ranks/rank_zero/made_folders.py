@@ -37,7 +37,7 @@ def make_folders_once(
         files: those with the loop, or with edits for it.
         helpers: others that the program uses: all ranks wait there until rank 0 has made a folder.
     """
-    conditions = RankConditions(facts.flow, facts.callers, lambda node, file: has_time_stamp(node, file, facts.flow))
+    conditions = RankConditions(facts.flow, lambda node, file: has_time_stamp(node, file, facts.flow))
     notes: list[Note] = []
     for file in (*files, *helpers):
         for call in file.nodes(cst.Call):

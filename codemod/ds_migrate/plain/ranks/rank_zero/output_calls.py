@@ -83,8 +83,8 @@ class OutputCalls:
     def __init__(self, plan: ProgramPlan) -> None:
         self._plan = plan
         self._flow = plan.facts.flow
-        self._paths = PathTexts(plan.facts.flow, plan.facts.callers)
-        self._of_rank = RankFiles(plan.facts.flow, plan.facts.callers)
+        self._paths = PathTexts(plan.facts.flow)
+        self._of_rank = RankFiles(plan.facts.flow)
         collective = {id(state.call) for state in plan.state_calls if state.name in HELPERS}
         self.skippable = SkippableExpressions(self._flow, collective)
 
@@ -209,7 +209,7 @@ class OutputCalls:
             inner
             for state in gathered
             for inner in (
-                state.call, *self._plan.facts.callers.leading_to(state.function, file, file.function(call))
+                state.call, *self._plan.facts.flow.callers.leading_to(state.function, file, file.function(call))
             )
         ]  # fmt: skip
         return any(id(inner) in saved for inner in calls)

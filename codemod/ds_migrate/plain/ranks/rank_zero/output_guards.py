@@ -42,7 +42,6 @@ class OutputGuards:
     def __init__(self, plan: ProgramPlan, runtime: RuntimeNames, converted: Converted) -> None:
         self._facts = plan.facts
         self._flow = plan.facts.flow
-        self._callers = plan.facts.callers
         self._runtime = runtime
         self._converted = converted
         self._code = OutputCode(plan)
@@ -156,7 +155,7 @@ class OutputGuards:
             return False
         if self._replaces_print and any(self._is_print(call) for call in file.nodes(cst.Call, below=function)):
             return False
-        calls = self._callers.of(function)
+        calls = self._flow.callers.of(function)
         return not calls or not all(is_guarded(call, caller) for caller, call in calls)
 
     # -- statements ------------------------------------------------------------------------------------------------

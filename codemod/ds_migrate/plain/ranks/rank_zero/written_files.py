@@ -50,7 +50,7 @@ def write_once(
                 _open_nowhere(file, call, runtime)
                 converted(Code.PLAIN_RANK_ZERO, file, call, "only rank 0 writes this file")
     notes: list[Note] = []
-    of_rank = RankFiles(facts.flow, facts.callers)
+    of_rank = RankFiles(facts.flow)
     for file in files:
         for call in file.nodes(cst.Call):
             is_opened = opens_to_write(call, file, facts.flow)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -82,7 +81,7 @@ def _is_of_rank(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: i
     names = [part for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute))]
     if any(_RANK.search(last_name(name)) is not None for name in names):
         return True
-    sources = callers_of(flow).sources
+    sources = flow.callers.sources
     return depth > 0 and any(
         _is_of_rank(value, home, flow, depth - 1) for name in names for value, home in sources(name, file)
     )

@@ -44,7 +44,6 @@ class WrappedValues:
 
     def __init__(self, facts: LoopFacts, calls: Sequence[WrapperCall], values: Values) -> None:
         self._flow = facts.flow
-        self._callers = facts.callers
         self._calls = calls
         self._values = values
         self._answers: dict[tuple[int, int], tuple[cst.CSTNode, Wrapped]] = {}  # with the nodes, which keeps their ids
@@ -161,7 +160,7 @@ class WrappedValues:
 
     def _given(self, function: cst.FunctionDef, parameter: str, depth: int) -> Wrapped:
         found: Wrapped | None = None
-        for file, call in self._callers.of(function):
+        for file, call in self._flow.callers.of(function):
             arg = self._flow.given(call, function, parameter, file)
             if arg is None or arg.star:
                 continue

@@ -72,7 +72,7 @@ def _draws_of(call: cst.Call, file: SourceFile, facts: LoopFacts, depth: int = 3
     called = of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD) if depth else NOTHING
     holder = call.func.value if isinstance(call.func, cst.Attribute) else None
     for value in flow.in_order(called):
-        if any(facts.callers.reaches(value.key, step.function) for step in facts.operations.steps):
+        if any(facts.flow.callers.reaches(value.key, step.function) for step in facts.operations.steps):
             continue
         within, function = flow.file(value), flow.node(value)
         assert isinstance(function, cst.FunctionDef)

@@ -26,7 +26,7 @@ def only_evaluates(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
         within, function = flow.file(value), flow.node(value)
         if not isinstance(function, cst.FunctionDef) or not _evaluates(function, within, flow):
             return False
-        if any(facts.callers.reaches(value.key, backward.function) for backward in facts.operations.backwards):
+        if any(facts.flow.callers.reaches(value.key, backward.function) for backward in facts.operations.backwards):
             return False
         if _keeps_batches(function, within):
             return False

@@ -46,7 +46,7 @@ def _item_of(
     scope = facts.flow.scopes(file).owner(held.value, held) if isinstance(held, cst.Name) else None
     assigned = list(assignments(held, scope, file, facts))
     if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(held) for p in parameters(scope)):
-        calls = facts.callers.of(scope)
+        calls = facts.flow.callers.of(scope)
         given = facts.flow.given(calls[0][1], scope, str(dotted(held)), calls[0][0]) if len(calls) == 1 else None
         is_given = given is not None and not given.star and not assigned
         return _item_of(given.value, key, *calls[0], facts, depth - 1) if given is not None and is_given else None

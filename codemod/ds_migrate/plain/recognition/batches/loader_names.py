@@ -48,9 +48,9 @@ def names_in_loop(loop: cst.For, file: SourceFile, maker: cst.Call, facts: LoopF
 def may_evaluate(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts: LoopFacts) -> bool:
     """Return whether a call may make loaders that do not train: it runs often, and not each time for the steps."""
     function = file.function(maker)
-    if function is not None and any(_is_for_each(caller, call) for caller, call in facts.callers.of(function)):
+    if function is not None and any(_is_for_each(caller, call) for caller, call in facts.flow.callers.of(function)):
         return True
-    is_several = is_repeated(file, maker) or (function is not None and facts.callers.has_several(function))
+    is_several = is_repeated(file, maker) or (function is not None and facts.flow.callers.has_several(function))
     if not (is_several or _serves_several(maker, file, steps, facts)):
         return False
     loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
@@ -74,11 +74,11 @@ def _serves_several(maker: cst.Call, file: SourceFile, steps: Sequence[Step], fa
     function, seen = file.function(maker), set[int]()
     while function is not None and id(function) not in seen:
         seen.add(id(function))
-        if any(facts.callers.reaches(id(function), step.function) for step in steps):
+        if any(facts.flow.callers.reaches(id(function), step.function) for step in steps):
             return False
-        if facts.callers.has_several(function):
+        if facts.flow.callers.has_several(function):
             return True
-        ((caller, call), *_) = facts.callers.of(function) or ((file, None),)
+        ((caller, call), *_) = facts.flow.callers.of(function) or ((file, None),)
         function = caller.function(call) if call is not None else None
     return False
 
@@ -189,7 +189,7 @@ def _names_inside(
     other, function = facts.flow.file(callee), facts.flow.node(callee)
     index = [dotted(element.value) for element in target.elements].index(text)
     returned = [n for n in other.nodes(cst.Return, below=function) if other.function(n) is function]
-    if not isinstance(function, cst.FunctionDef) or facts.callers.has_several(function) or len(returned) != 1:
+    if not isinstance(function, cst.FunctionDef) or facts.flow.callers.has_several(function) or len(returned) != 1:
         return
     value = returned[0].value
     if isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements):
@@ -208,7 +208,7 @@ def _of_parameter(
     facts: LoopFacts,
     depth: int,
 ) -> Iterator[LoaderName]:
-    calls = facts.callers.of(function)
+    calls = facts.flow.callers.of(function)
     if not calls:
         raise _UnknownNameError
     for caller, call in calls:

@@ -24,7 +24,7 @@ def only_trains(maker: cst.Call, file: SourceFile, steps: Sequence[Step], facts:
     Loaders that a function hands out are for several purposes where several lines call it.
     """
     function = file.function(maker)
-    is_several = function is not None and facts.callers.has_several(function)
+    is_several = function is not None and facts.flow.callers.has_several(function)
     return not (is_several and _is_handed_out(maker, file, facts)) and all(
         isinstance(loop, cst.For) and any(_steps_each_round(loop, at, step, facts) for step in steps)
         for at, loop in _uses(maker, facts)
@@ -67,7 +67,7 @@ def _steps_each_round(loop: cst.For, file: SourceFile, step: Step, facts: LoopFa
     if any(outer is loop for outer in step.file.ancestors(step.node)):
         return _always_runs(step.node, step.file, loop)
     function = step.function
-    calls = [call for at, call in facts.callers.of(function) if at is file] if function is not None else []
+    calls = [call for at, call in facts.flow.callers.of(function) if at is file] if function is not None else []
     return (
         function is not None
         and _always_runs(step.node, step.file, function)

@@ -63,7 +63,7 @@ def _given(
     idle: Values = frozenset()
     busy: Values = frozenset()
     function = file.function(node)
-    for caller, call in facts.callers.of(function) if function is not None and depth else ():
+    for caller, call in facts.flow.callers.of(function) if function is not None and depth else ():
         assert function is not None
         args = _arguments(call, function, caller, names, facts.flow)
         for bindings in rounds_of(call, caller, facts.flow):
@@ -78,7 +78,7 @@ def _given(
                 idle |= frozenset().union(*(found for _, found in held))
                 continue
             around = caller.function(call)
-            calls = facts.callers.of(around) if around is not None and depth > 1 else ()
+            calls = facts.flow.callers.of(around) if around is not None and depth > 1 else ()
             known = {p.name.value for p in parameters(around)} if around is not None and calls else set()
             passed = frozenset(arg.value for arg, _ in held if isinstance(arg, cst.Name)) & known
             busy |= frozenset(v for arg, found in held if dotted(arg) not in passed for v in found)
@@ -161,7 +161,7 @@ def sources_of(
         yield (file, draw.holder) if draw.holder is not None and is_held else (draw.file, draw.iterator)
     if function is not None and depth:
         is_fed = is_fed or any(loaders_of(loop.iter, file, facts.flow) for loop in loops)
-        for caller, call in facts.callers.of(function):
+        for caller, call in facts.flow.callers.of(function):
             if not leaves_out(call, caller, function, node, file, facts.flow):
                 yield from sources_of(caller, call, facts, depth - 1, is_fed)
 

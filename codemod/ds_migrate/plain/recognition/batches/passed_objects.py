@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.syntax.nodes import dotted, parameters, targets
@@ -22,7 +21,7 @@ def passed_on(name: cst.Name, file: SourceFile, flow: Flow) -> list[Passed]:
     """
     scope = flow.scopes(file).owner(name.value, name)
     if isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope)):
-        given = [(at, flow.given(call, scope, name.value, at)) for at, call in callers_of(flow).of(scope)]
+        given = [(at, flow.given(call, scope, name.value, at)) for at, call in flow.callers.of(scope)]
         found = [(at, arg.value) for at, arg in given if arg is not None and not arg.star]
         return found if len(found) == len(given) else []
     unpacked = [

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
@@ -55,7 +54,6 @@ def bindings_of(
     maker: tuple[SourceFile, cst.Call],
     steps: Sequence[Step],
     flow: Flow,
-    callers: Callers,
     depth: int,
     item: int | None = None,
 ) -> Iterator[Bound]:
@@ -68,11 +66,11 @@ def bindings_of(
             item, around = list(listed.elements).index(around), file.parent(listed)
     if isinstance(around, cst.Return):
         function = file.function(around)
-        calls = _calls_for(value, function, flow, callers) if function is not None else ()
+        calls = _calls_for(value, function, flow) if function is not None else ()
         if not calls or depth == 0:
             raise UnboundError("no call of the function that returns it is in this program", file, around)
         for caller, call in calls:
-            yield from bindings_of(value, caller, call, maker, steps, flow, callers, depth - 1, item)
+            yield from bindings_of(value, caller, call, maker, steps, flow, depth - 1, item)
         return
     held = item_made_by(inner, file, flow) if item is None else None
     if held is not None:
@@ -117,11 +115,11 @@ def bindings_of(
         and returned is not None
         and not any(value in step.optimizers and step.function is function for step in steps)
     ):
-        calls = _calls_for(value, function, flow, callers)
+        calls = _calls_for(value, function, flow)
         if not calls or depth == 0:
             raise UnboundError("no call of the function that returns it is in this program", file, node)
         for caller, call in calls:
-            yield from bindings_of(value, caller, call, maker, steps, flow, callers, depth - 1, returned[0])
+            yield from bindings_of(value, caller, call, maker, steps, flow, depth - 1, returned[0])
         return
     yield Bound(file, target, file.statement(node), maker, value)
 
@@ -162,11 +160,9 @@ def _is_passed_on(maker: cst.BaseExpression, file: SourceFile) -> bool:
     return False
 
 
-def _calls_for(
-    value: Value, function: cst.FunctionDef, flow: Flow, callers: Callers
-) -> Sequence[tuple[SourceFile, cst.Call]]:
+def _calls_for(value: Value, function: cst.FunctionDef, flow: Flow) -> Sequence[tuple[SourceFile, cst.Call]]:
     """Return the calls of a function that return a value: the one that a copy has come through, or all."""
-    calls = callers.of(function)
+    calls = flow.callers.of(function)
     own = [(file, call) for file, call in calls if any(call is one for _, one in flow.copies.calls(value))]
     return own or calls
 

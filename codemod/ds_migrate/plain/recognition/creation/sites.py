@@ -31,7 +31,7 @@ _DEPTH = 3  # calls of calls
 
 
 def find_sites(
-    steps: Sequence[Step], optimizers: Values, flow: Flow, callers: Callers
+    steps: Sequence[Step], optimizers: Values, flow: Flow
 ) -> tuple[list[Site], list[tuple[Refusal, Values]]]:
     """Return where the optimizers are bound, and why some of them cannot be followed, with these."""
     bound: list[Bound] = []
@@ -40,7 +40,7 @@ def find_sites(
         file, maker = flow.file(value), flow.node(value)
         assert isinstance(maker, cst.Call)
         try:
-            bound += bindings_of(value, file, maker, (file, maker), steps, flow, callers, depth=4)
+            bound += bindings_of(value, file, maker, (file, maker), steps, flow, depth=4)
         except UnboundError as error:
             refusal = Refusal(
                 Code.PLAIN_ENGINE, error.file, error.node, f"cannot follow the optimizer that is made here: {error}",
@@ -67,7 +67,7 @@ def find_sites(
         groups.setdefault(variable, []).append(one)
     sites = []
     for variable, members in groups.items():
-        found = _sites_of(variable, members, steps, flow, callers)
+        found = _sites_of(variable, members, steps, flow)
         if isinstance(found, Site):
             sites.append(found)
         else:
@@ -82,15 +82,13 @@ def _made_where_loops_run(steps: Sequence[Step], optimizers: Values, flow: Flow)
     return optimizers - {value for step in steps if step.optimizers - unused for value in step.optimizers & unused}
 
 
-def _sites_of(
-    variable: tuple[int, str], members: list[Bound], steps: Sequence[Step], flow: Flow, callers: Callers
-) -> Site | Refusal:
+def _sites_of(variable: tuple[int, str], members: list[Bound], steps: Sequence[Step], flow: Flow) -> Site | Refusal:
     """Return the site of a variable, with those where another optimizer takes the place of the one before."""
     found = []
     optimizers = frozenset(member.optimizer for member in members)
     own = [step for step in steps if step.optimizers & optimizers]
-    for together, statement in _constructions(members, own, callers):
-        site = _site(variable, together, statement, flow, callers)
+    for together, statement in _constructions(members, own, flow.callers):
+        site = _site(variable, together, statement, flow)
         if isinstance(site, Refusal):
             return site
         found.append(site)
@@ -152,9 +150,7 @@ def _behind_other_values(
     return statement
 
 
-def _site(
-    variable: tuple[int, str], members: list[Bound], statement: cst.BaseStatement, flow: Flow, callers: Callers
-) -> Site | Refusal:
+def _site(variable: tuple[int, str], members: list[Bound], statement: cst.BaseStatement, flow: Flow) -> Site | Refusal:
     first = members[0]
     file, function = first.file, first.file.function(first.statement)
     if function is not None and any(is_decorated(function, name) for name in PROPERTIES):
@@ -172,11 +168,11 @@ def _site(
         try:
             added, later = added_groups(first, members, statement, flow)
             known = flow.copies.calls(member.optimizer)
-            owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, callers))
+            owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, flow.callers))
             groups = [owners_of_group(call, file, flow) for call in added]
             later_groups = [(place, owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:
-            return _unknown_owner(error, maker, maker_file, flow, callers)
+            return _unknown_owner(error, maker, maker_file, flow)
         named = modules_at(owners, member, maker_file, flow)
         if isinstance(named, Refusal):
             return named
@@ -211,18 +207,16 @@ def _add(values: dict[str, Values], known: dict[str, Values]) -> None:
         known[name] = known.get(name, frozenset()) | held
 
 
-def _unknown_owner(
-    error: UnknownOwnerError, maker: cst.Call, file: SourceFile, flow: Flow, callers: Callers
-) -> Refusal:
+def _unknown_owner(error: UnknownOwnerError, maker: cst.Call, file: SourceFile, flow: Flow) -> Refusal:
     """Return why the modules of an optimizer are unknown, also where they come from outside of the program."""
     unknown = (_whole(*error.unknown), error.unknown[1]) if error.unknown is not None else None
-    origin = Origins(flow, callers).of(*unknown) if unknown is not None else None
+    origin = Origins(flow).of(*unknown) if unknown is not None else None
     if origin is not None and origin.function:
         return Refusal(
             Code.PLAIN_ENGINE, file, maker,
             f"the model of the optimizer comes from outside of these files: {origin.reason}",
             f"name the file that calls {origin.function} too, so that one run converts both",
-            Origins(flow, callers).parameters(*unknown) if unknown is not None and error.is_module else (),
+            Origins(flow).parameters(*unknown) if unknown is not None and error.is_module else (),
         )  # fmt: skip
     return Refusal(
         Code.PLAIN_ENGINE, file, maker,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import argument, has_star, parameters
 from ds_migrate.syntax.source import SourceFile
@@ -17,14 +16,14 @@ _ASKS = frozenset({"isinstance", "issubclass", "super", "type", "hasattr", "cast
 
 
 def uses_besides_calls(
-    function: cst.FunctionDef, parameter: str, file: SourceFile, flow: Flow, callers: Callers
+    function: cst.FunctionDef, parameter: str, file: SourceFile, flow: Flow
 ) -> Iterator[tuple[SourceFile, cst.CSTNode, cst.Arg | None]]:
     """Yield where a function, or the class of an ``__init__``, is handed on, or called in a way that is not followed.
 
     A call of an unknown object counts where it gives an argument that is called like the parameter, or a star that may
     hide it: other classes may have a method of that name. The argument comes third.
     """
-    known = {id(call.func) for _, call in callers.of(function)}
+    known = {id(call.func) for _, call in flow.callers.of(function)}
     owner = class_around(function, file)
     node = owner if owner is not None and function.name.value == "__init__" else function
     name, place = node.name.value, _place(function, parameter, is_method=owner is not None)

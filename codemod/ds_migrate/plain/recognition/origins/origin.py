@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.torch_names import CAST
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
@@ -41,7 +40,6 @@ class Origins:
     """The search for the origin of one expression."""
 
     flow: Flow
-    callers: Callers
     _seen: set[int] = field(default_factory=set)
 
     def of(self, node: cst.CSTNode, file: SourceFile) -> Origin:
@@ -150,7 +148,7 @@ class Origins:
         """Yield where the calls of a function have an argument from."""
         given = [
             (caller, arg)
-            for caller, call in self.callers.of(function)
+            for caller, call in self.flow.callers.of(function)
             if (arg := self.flow.given(call, function, name, caller)) is not None
         ]
         for caller, arg in given:
@@ -161,7 +159,7 @@ class Origins:
         if given:
             return
         title = _called(function, file)
-        uses = list(uses_besides_calls(function, name, file, self.flow, self.callers))
+        uses = list(uses_besides_calls(function, name, file, self.flow))
         if not uses:
             (parameter,) = (p for p in parameters(function) if p.name.value == name)
             reason = f"it is the argument {name} of {title}, which no call in them gives"
@@ -186,8 +184,8 @@ class Origins:
             return
         self._seen.add(id(function))
         outer = _called(function, caller)
-        calls = self.callers.of(function)
-        if not calls and next(uses_besides_calls(function, name, caller, self.flow, self.callers), None) is None:
+        calls = self.flow.callers.of(function)
+        if not calls and next(uses_besides_calls(function, name, caller, self.flow), None) is None:
             yield Origin(f"it is the argument {name} of {outer}, which no call in them gives", outer)
         for other, call in calls:
             found = [one for one in call.args if one.star or (one.keyword is not None and one.keyword.value == name)]

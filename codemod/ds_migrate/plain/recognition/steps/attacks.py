@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
@@ -26,9 +25,9 @@ _SHARED = frozenset({"data", "detach"})  # with what they are taken of
 _DEPTH = 2  # functions that an optimizer is handed on through
 
 
-def find_attacks(steps: Sequence[Step], flow: Flow, callers: Callers) -> Values:
+def find_attacks(steps: Sequence[Step], flow: Flow) -> Values:
     """Return the optimizers of attacks; none where nothing else is trained."""
-    found = frozenset(value for value in optimizers_of(steps) if _Attack(value, flow, callers).is_one())
+    found = frozenset(value for value in optimizers_of(steps) if _Attack(value, flow).is_one())
     trained = [step.optimizers - found for step in steps if step.optimizers - found]
     mixed = frozenset(value for step in steps if step.optimizers - found for value in step.optimizers)
     return found - mixed if trained else frozenset()
@@ -64,9 +63,8 @@ class Use:
 class _Attack:
     """An optimizer that may be an attack's."""
 
-    def __init__(self, value: Value, flow: Flow, callers: Callers) -> None:
+    def __init__(self, value: Value, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self._file, self._maker = flow.file(value), flow.node(value)
         self._function = self._file.function(self._maker)
         self._scope = self._function or self._file.module
@@ -169,7 +167,7 @@ class _Attack:
         function = self._function
         if function is None or name not in {p.name.value for p in parameters(function)} or name == "self":
             return False
-        given = [(file, self._flow.given(call, function, name, file)) for file, call in self._callers.of(function)]
+        given = [(file, self._flow.given(call, function, name, file)) for file, call in self._flow.callers.of(function)]
         return (bool(given) or is_new) and not any(
             arg is not None and self._may_be_part(arg.value, file) for file, arg in given
         )

@@ -6,7 +6,6 @@ import builtins
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.calls.partial_calls import PARTIAL
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import clips_gradients
@@ -17,7 +16,7 @@ from ds_migrate.syntax.source import SourceFile
 _BY_NAME = "torch.nn.utils.?"  # as of getattr(nn.utils, "clip_grad_" + kind + "_")
 
 
-def is_clip(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+def is_clip(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call may clip gradients, as one of ``partial(clip_grad_norm_, max_norm=1.0)`` does.
 
     A function that cannot be followed may, where it is given parameters right before a step.
@@ -30,7 +29,7 @@ def is_clip(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> b
         return True
     is_builtin = isinstance(call.func, cst.Name) and hasattr(builtins, call.func.value)
     is_unknown = not (found or is_builtin) or any(value.name == _BY_NAME for value in found)
-    return is_unknown and _takes_parameters(call) and _is_before_step(call, file, flow, callers)
+    return is_unknown and _takes_parameters(call) and _is_before_step(call, file, flow)
 
 
 def _function_of(made: cst.CSTNode, file: SourceFile, flow: Flow) -> Values:
@@ -46,7 +45,7 @@ def _takes_parameters(call: cst.Call) -> bool:
     )
 
 
-def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> bool:
+def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether an optimizer steps behind a call, in its block or one around that, by the gradients there are."""
     function, position = file.function(call), file.position(call)
     blocks = {id(outer) for outer in file.ancestors(call)}
@@ -59,7 +58,7 @@ def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow, callers: Calle
         other for other in file.nodes(cst.Call, below=function or file.module)
         if steps and position < file.position(other) < min(steps)
     ]  # fmt: skip
-    training = flow.once("passes backward", lambda: _passing_backward(flow, callers)) if between else frozenset()
+    training = flow.once("passes backward", lambda: _passing_backward(flow)) if between else frozenset()
     return bool(steps) and not any(_passes_backward(other, file, flow, training) for other in between)
 
 
@@ -68,7 +67,7 @@ def _passes_backward(call: cst.Call, file: SourceFile, flow: Flow, training: fro
     return is_backward or any(value.key in training for value in flow.values(call.func, file))
 
 
-def _passing_backward(flow: Flow, callers: Callers) -> frozenset[int]:
+def _passing_backward(flow: Flow) -> frozenset[int]:
     """Return the functions that lead to a backward pass, by identity."""
     places = flow.attributes("backward")
-    return frozenset(key for file, node in places for key in callers.leading(file, file.function(node)))
+    return frozenset(key for file, node in places for key in flow.callers.leading(file, file.function(node)))

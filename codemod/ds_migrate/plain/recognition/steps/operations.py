@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import CLIP_NORM, is_of_other_framework
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind, without_parts
@@ -38,7 +37,7 @@ _OF_BACKWARD = frozenset({"gradient", "retain_graph", "create_graph", "inputs"})
 _OWN_BACKWARD = (Kind.METHOD, Kind.FUNCTION, Kind.INSTANCE)
 
 
-def find_operations(flow: Flow, callers: Callers) -> Operations:
+def find_operations(flow: Flow) -> Operations:
     """Return every operation on an optimizer in the files of a program that may run."""
     steps: list[Step] = []
     backwards: list[Backward] = []
@@ -50,16 +49,16 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
             name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
             if is_of_unnamed_class(call, file, flow):
                 continue
-            if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow, callers):
+            if name in ("step", "backward", "zero_grad") and is_dead(call, file, flow):
                 continue
             if name in ("step", "zero_grad") and is_of_wrapper(call, file, flow):
                 continue
             if name == "step":
-                found = list(_step(call, file, flow, callers))
+                found = list(_step(call, file, flow))
                 steps += [one for one in found if isinstance(one, Step)]
                 refusals += [one for one in found if isinstance(one, Refusal)]
             elif name == "backward":
-                backward = _backward(call, file, flow, callers)
+                backward = _backward(call, file, flow)
                 if isinstance(backward, Backward):
                     backwards.append(backward)
                 elif backward is not None:
@@ -69,11 +68,11 @@ def find_operations(flow: Flow, callers: Callers) -> Operations:
                 zero_grads.append(ZeroGrad(file, call, call, owner, flow.values(owner, file)))
             elif name in _PHASES and (stepped := _stepped_in_phases(call, file, flow)):
                 steps.append(Step(file, call, call, call.func.value, stepped, is_phase=True))
-            if is_clip(call, file, flow, callers):
+            if is_clip(call, file, flow):
                 clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
-        refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow, callers))
-    attacks = find_attacks(steps, flow, callers)
+        refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow))
+    attacks = find_attacks(steps, flow)
     left = [step for step in steps if step.optimizers & attacks]
     refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
     steps = [step for step in steps if step not in left]
@@ -88,7 +87,7 @@ def is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return isinstance(kept, cst.Attribute) and around is not None and flow.classes.is_optimizer(around, file)
 
 
-def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Iterator[Step | Refusal]:
+def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refusal]:
     assert isinstance(call.func, cst.Attribute)
     owner = call.func.value
     values = flow.values(owner, file)
@@ -99,7 +98,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
     optimizers = of_kind(values, Kind.OPTIMIZER)
     if optimizers:
         closure = None
-        if scaler is None and not are_arguments_empty(call, file, flow, callers):
+        if scaler is None and not are_arguments_empty(call, file, flow):
             closure = _closure(call, file, flow)
             if closure is None:
                 yield _given_to_step(call, file)
@@ -115,7 +114,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Ite
     if stepped is not None and _may_be_optimizer(stepped, file):
         owner = stepped
     if not is_known and _may_be_optimizer(owner, file):
-        yield _untraced(call, owner, file, flow, callers)
+        yield _untraced(call, owner, file, flow)
 
 
 def _stepped_in_phases(call: cst.Call, file: SourceFile, flow: Flow) -> Values:
@@ -150,9 +149,9 @@ def _given_to_step(call: cst.Call, file: SourceFile) -> Refusal:
     )  # fmt: skip
 
 
-def _untraced(call: cst.Call, owner: cst.BaseExpression, file: SourceFile, flow: Flow, callers: Callers) -> Refusal:
+def _untraced(call: cst.Call, owner: cst.BaseExpression, file: SourceFile, flow: Flow) -> Refusal:
     """Return why the optimizer of a step cannot be followed to where it is made."""
-    origin, text = Origins(flow, callers).of(owner, file), expression_text(owner)
+    origin, text = Origins(flow).of(owner, file), expression_text(owner)
     if origin.function:
         return Refusal(
             Code.PLAIN_UNTRACED, file, call,
@@ -174,7 +173,7 @@ def _may_be_optimizer(node: cst.BaseExpression, file: SourceFile) -> bool:
     return bool(name) and any(dotted(clear.value) == dotted(node) for clear in cleared)
 
 
-def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) -> Backward | Refusal | None:
+def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusal | None:
     assert isinstance(call.func, cst.Attribute)
     given = loss_given(call, file, flow)
     loss = call.func.value if given is None else given
@@ -192,7 +191,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
         scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
     gradient = argument(call, 0, "gradient") if given is None else None
     gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
-    requests = GraphRequests(flow, callers)
+    requests = GraphRequests(flow)
     asked = [arg for arg in call.args if arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")]
     asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
     graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
@@ -201,14 +200,14 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow, callers: Callers) ->
     unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in known]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
-    if unknown or (has_star(call) and not are_stars_empty(call, file, flow, callers)):
+    if unknown or (has_star(call) and not are_stars_empty(call, file, flow)):
         return Refusal(
             Code.PLAIN_BACKWARD, file, call,
             f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
             "call backward() with gradient= and retain_graph= at most",
         )  # fmt: skip
     if gradient is not None and isinstance(loss, (cst.Name, cst.Attribute)):
-        origin = Origins(flow, callers).foreign(loss, file)
+        origin = Origins(flow).foreign(loss, file)
         if origin is not None:
             return _of_object(call, origin, file)
     retains = argument(call, None, "retain_graph")

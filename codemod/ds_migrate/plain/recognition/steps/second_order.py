@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import OPTIMIZER_FACTORIES
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -20,9 +19,8 @@ _DEPTH = 6
 class GraphRequests:
     """The values that arguments of ``backward()`` have in the calls of a program."""
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
 
     def is_off(self, value: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an argument is False or None, also through parameters and variables."""
@@ -45,7 +43,7 @@ class GraphRequests:
         parameter = next((p for p in known if p.name.value == value.value), None)
         if parameter is None or not isinstance(function, cst.FunctionDef):
             return bool(assigned) and all(self._is_off(one, file, allows_mark, depth - 1) for one in assigned)
-        calls = self._callers.of(function)
+        calls = self._flow.callers.of(function)
         given = [(caller, self._flow.given(call, function, value.value, caller)) for caller, call in calls]
         found = [(file, parameter.default) if arg is None else (caller, arg.value) for caller, arg in given]
         return bool(found) and not assigned and all(

@@ -96,7 +96,6 @@ class _Finder:
 
     def __init__(self, plan: ProgramPlan, collections: Collections, values: RankValues) -> None:
         self._flow = plan.facts.flow
-        self._callers = plan.facts.callers
         self._by_rank = values
         self._collections = collections
 
@@ -133,7 +132,7 @@ class _Finder:
         elif isinstance(node, cst.Name):
             for line in self._flow.scopes(file).nodes(node, cst.Assign):
                 yield from self._values(line, node, file)
-            yield from self._callers.given(node, file)
+            yield from self._flow.callers.given(node, file)
         elif isinstance(node, (cst.Attribute, cst.Subscript)):
             yield node.value, file
         elif isinstance(node, cst.BaseComp):

@@ -31,7 +31,7 @@ class Collections:
 
     def __init__(self, plan: ProgramPlan, files: list[SourceFile], totals: BatchTotals, values: RankValues) -> None:
         self._flow = plan.facts.flow
-        self._callers = plan.facts.callers
+        self._callers = plan.facts.flow.callers
         self._by_rank = values
         self.samples = SampleValues(plan, totals)
         self._seen = set[tuple[int, _Objects]]()

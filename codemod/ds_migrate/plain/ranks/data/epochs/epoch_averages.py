@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -24,13 +23,11 @@ Makers = list[tuple[SourceFile, cst.Call]]
 class EpochAverages:
     """Divisions of a sum over a rank's share by a number that is made of the length of the data set."""
 
-    def __init__(
-        self, makers: Makers, of_ranks: Collection[int], counted: set[int], flow: Flow, callers: Callers
-    ) -> None:
+    def __init__(self, makers: Makers, of_ranks: Collection[int], counted: set[int], flow: Flow) -> None:
         self._flow = flow
         self._of_ranks = of_ranks
         self._makers = makers
-        self._fixed = FixedNumbers(flow, callers, _data_sets)
+        self._fixed = FixedNumbers(flow, _data_sets)
         self._sums = EpochSums({id(maker) for _, maker in makers}, flow)
         self._counted = counted  # calls of len() that count the share already
 

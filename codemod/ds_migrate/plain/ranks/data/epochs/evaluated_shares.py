@@ -101,7 +101,7 @@ def training_nodes(facts: LoopFacts) -> set[int]:
     functions = [place.function for place in places if place.function is not None]
     seen = {id(function) for function in functions}
     for function in functions:  # grows: the functions around the calls
-        for file, call in facts.callers.of(function):
+        for file, call in facts.flow.callers.of(function):
             found.add(id(call))
             caller = file.function(call)
             if caller is not None and id(caller) not in seen:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -28,9 +27,8 @@ class FixedNumbers:
         data_sets: returns the expressions of a file that are data sets.
     """
 
-    def __init__(self, flow: Flow, callers: Callers, data_sets: Callable[[SourceFile], set[str]]) -> None:
+    def __init__(self, flow: Flow, data_sets: Callable[[SourceFile], set[str]]) -> None:
         self._flow = flow
-        self._callers = callers
         self._data_sets = data_sets
 
     def counts(self, node: cst.BaseExpression, loop: cst.For | None, file: SourceFile) -> bool:
@@ -50,7 +48,7 @@ class FixedNumbers:
         if number(node) is not None or (isinstance(node, cst.Call) and dotted(node.func) == "len"):
             yield node, file
         elif (name := dotted(node)) is not None and isinstance(node, (cst.Name, cst.Attribute)):
-            values = list(self._callers.sources(node, file)) if depth else []
+            values = list(self._flow.callers.sources(node, file)) if depth else []
             if not values or _is_counted_up(name, file):
                 yield node, file
             for value, other in values:

@@ -7,7 +7,6 @@ from itertools import islice
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import callers_of
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.syntax.nodes import number, targets
@@ -26,7 +25,7 @@ class SumsOfAttributes:
     def __init__(self, are_shares: Callable[[cst.BaseExpression, SourceFile], bool], flow: Flow) -> None:
         self._are_shares = are_shares
         self._flow = flow
-        self._callers = callers_of(flow)
+        self._flow.callers = flow.callers
         self._added = {
             line.target.attr.value
             for file, line in flow.nodes(cst.AugAssign)
@@ -50,7 +49,7 @@ class SumsOfAttributes:
             return
         for at, line in lines:
             if isinstance(line, cst.AugAssign):
-                for where, loop in self._loops_to(line, at, self._callers.variables(attribute.value, file)):
+                for where, loop in self._loops_to(line, at, self._flow.callers.variables(attribute.value, file)):
                     yield where, loop, (at, line)
 
     def _loops_to(self, line: cst.AugAssign, file: SourceFile, held: frozenset[Variable]) -> Iterator[_Loop]:
@@ -60,10 +59,10 @@ class SumsOfAttributes:
             held: the variables that hold the object.
         """
         function = file.function(line)
-        calls = self._callers.of(function) if function is not None else ()
+        calls = self._flow.callers.of(function) if function is not None else ()
         own = [
             (at, call) for at, call in calls
-            if isinstance(call.func, cst.Attribute) and self._callers.variables(call.func.value, at) & held
+            if isinstance(call.func, cst.Attribute) and self._flow.callers.variables(call.func.value, at) & held
         ]  # fmt: skip
         for at, node in ((file, line), *own):
             loops = (a for a in at.ancestors(node) if isinstance(a, cst.For) and self._are_shares(a.iter, at))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.latest_values import latest_value
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.containers.iteration import loops_of, taken_from
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
@@ -43,9 +42,8 @@ class NamedParts:
         callers: of its functions.
     """
 
-    def __init__(self, flow: Flow, callers: Callers) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        self._callers = callers
         self._entered: dict[int, list[tuple[SourceFile, cst.Call]]] = {}  # by function: the calls that led into it
 
     def enter(self, call: cst.Call, file: SourceFile, returned: SumPart) -> None:
@@ -87,7 +85,7 @@ class NamedParts:
 
     def _given(self, node: cst.Name, part: SumPart) -> Iterator[SumPart]:
         """Yield what a parameter is given, and the container whose items a loop goes through."""
-        for given, home in self._callers.given(node, part.file):
+        for given, home in self._flow.callers.given(node, part.file):
             yield part._replace(file=home, node=given)
         function = part.file.function(node)
         for home, call in self._entered.get(id(function), ()):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, SUMS, BatchTotals
@@ -24,9 +23,9 @@ _FLATTENS = frozenset({"view", "reshape", "flatten", "ravel"})
 _DEPTH = 6
 
 
-def ordered_samples(parts: Iterable[LossPart], totals: BatchTotals, callers: Callers) -> Iterator[Note]:
+def ordered_samples(parts: Iterable[LossPart], totals: BatchTotals) -> Iterator[Note]:
     """Yield a note for each function where a loss is made of samples by an order of the whole batch."""
-    finder = _Finder(totals, callers)
+    finder = _Finder(totals)
     seen = set[int]()
     for file, node, is_in_model in parts:
         function = id(file.function(node) or file.module)
@@ -38,9 +37,8 @@ def ordered_samples(parts: Iterable[LossPart], totals: BatchTotals, callers: Cal
 
 
 class _Finder:
-    def __init__(self, totals: BatchTotals, callers: Callers) -> None:
+    def __init__(self, totals: BatchTotals) -> None:
         self._totals = totals
-        self._callers = callers
 
     def orders(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call orders the samples of a batch by what differs by rank."""
@@ -77,7 +75,8 @@ class _Finder:
             if file.function(name) is function and name.value in names:
                 return True
             if depth and any(
-                self._has(value, home, names, function, depth - 1) for value, home in self._callers.given(name, file)
+                self._has(value, home, names, function, depth - 1)
+                for value, home in self._totals.flow.callers.given(name, file)
             ):
                 return True
         return False
@@ -89,7 +88,9 @@ class _Finder:
         if isinstance(node, cst.Call):
             return self._is_flat_call(node, file, depth)
         if isinstance(node, cst.Name):
-            return any(self._is_flat(value, home, depth - 1) for value, home in self._callers.sources(node, file))
+            return any(
+                self._is_flat(value, home, depth - 1) for value, home in self._totals.flow.callers.sources(node, file)
+            )
         if isinstance(node, cst.Attribute):
             return self._is_flat(node.value, file, depth)
         if isinstance(node, cst.Subscript):

@@ -38,7 +38,6 @@ class SampleValues:
 
     def __init__(self, plan: ProgramPlan, totals: BatchTotals) -> None:
         self._flow = plan.facts.flow
-        self._callers = plan.facts.callers
         self._totals = totals
         self._modules = frozenset(value for site in plan.facts.sites for value in site.of)
         self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
@@ -67,7 +66,7 @@ class SampleValues:
             return (
                 self._is_of_loop(node, file)
                 or self._is_set(node, file)
-                or any(self.holds(given, home) for given, home in self._callers.given(node, file))
+                or any(self.holds(given, home) for given, home in self._flow.callers.given(node, file))
             )
         if isinstance(node, (cst.Subscript, cst.NamedExpr)):
             return self.holds(node.value, file)

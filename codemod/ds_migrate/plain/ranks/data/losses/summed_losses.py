@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
-from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
@@ -26,7 +25,7 @@ _Found = tuple[SourceFile, cst.Call]
 
 def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
     """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
-    losses = _SummedLosses(plan.facts.flow, plan.facts.callers, values)
+    losses = _SummedLosses(plan.facts.flow, values)
     found = [one for backward in plan.fed for one in losses.within(backward.loss, backward.file)]
     for file, call in {id(call): (file, call) for file, call in found}.values():
         message = (
@@ -37,9 +36,8 @@ def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
 
 
 class _SummedLosses:
-    def __init__(self, flow: Flow, callers: Callers, values: RankValues) -> None:
+    def __init__(self, flow: Flow, values: RankValues) -> None:
         self._flow = flow
-        self._callers = callers
         self._sums = SampleSums(flow, values)
 
     def within(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> Iterator[_Found]:
@@ -68,7 +66,7 @@ class _SummedLosses:
         made = of_kind(values, Kind.OBJECT, Kind.MODULE)
         initializers = [self._initializer(value) for value in of_kind(values, Kind.INSTANCE)]
         makers = [call, *(maker for value in made if isinstance(maker := self._flow.node(value), cst.Call))]
-        makers += [maker for init in initializers if init is not None for _, maker in self._callers.of(init)]
+        makers += [maker for init in initializers if init is not None for _, maker in self._flow.callers.of(init)]
         is_reduced = any(argument(maker, None, name) is not None for maker in makers for name in _REDUCTIONS)
         is_sum = any(map(_is_sum, makers)) or (not is_reduced and any(value.name in _SUMS for value in made))
         if is_sum or (self._sums.holds(call, file) and not _is_by_choice(call, file)):

@@ -53,7 +53,7 @@ def _short(node: cst.CSTNode) -> str:
 class _Means:
     def __init__(self, plan: ProgramPlan, totals: BatchTotals) -> None:
         self._flow = plan.facts.flow
-        self._names = NamedParts(plan.facts.flow, plan.facts.callers)
+        self._names = NamedParts(plan.facts.flow)
         self._totals = totals
         self._seen = set[tuple[int, int | None]]()
 
