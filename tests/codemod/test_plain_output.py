@@ -614,3 +614,10 @@ def test_rank_0_checks_a_folder_that_ends_the_program_where_it_exists(check: str
     """The other ranks would find the one that rank 0 has just made."""
     start = "from pathlib import Path\n\nfolder = Path('runs') / 'one'\n" + check + "\n"
     assert f"if rank_0_decides({after}):\n" in convert(tmp_path, HEADER + start + LOOP)
+
+
+def test_the_runtime_is_imported_before_a_line_above_the_imports_that_needs_it(tmp_path: Path) -> None:
+    log = "import logging\nlogging.basicConfig(filename='log', level=logging.INFO)\n"
+    text = convert(tmp_path, f"{log}{HEADER}{LOOP}")
+    first = text.index("logging.basicConfig(filename='log' if is_main_rank() else os.devnull")
+    assert text.index("import os\n") < first and text.index("from trial_runtime.plain import") < first

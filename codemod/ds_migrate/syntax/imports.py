@@ -27,14 +27,16 @@ class Imports:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self._wanted: dict[str, str] = {}
+        self._unwritten: list[tuple[str, str, bool]] = []
         self._above: dict[cst.SimpleStatementLine, list[tuple[int, tuple[bool, str], str]]] = {}
 
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that takes back every import claimed from now on; its text is among the file's edits."""
         wanted, above = dict(self._wanted), {line: list(found) for line, found in self._above.items()}
+        unwritten = list(self._unwritten)
 
         def undo() -> None:
-            self._wanted = dict(wanted)
+            self._wanted, self._unwritten = dict(wanted), list(unwritten)
             self._above = {line: list(found) for line, found in above.items()}
 
         return undo
@@ -84,9 +86,33 @@ class Imports:
         return bound
 
     def insert(self, text: str, module: str, is_from: bool) -> None:
-        """Insert before the first import of the same section that sorts after it, else after the section's last."""
-        section = _section(module)
+        """Insert an import, once all other edits are known."""
+        self._unwritten.append((text, module, is_from))
+
+    def write(self) -> None:
+        """Write each before the first import of the same section that sorts after it, else after the section's last."""
+        unwritten, self._unwritten = self._unwritten, []
+        changed = self._first_changed() if unwritten else 0
+        for text, module, is_from in unwritten:
+            self._write(text, module, is_from, changed)
+
+    def _first_changed(self) -> int:
+        """Return the place of the first statement that may need what is imported as the module runs."""
         body = self._file.module.body
+        defines = (cst.FunctionDef, cst.ClassDef)
+        return next(
+            (
+                index
+                for index, statement in enumerate(body)
+                if not isinstance(statement, defines) and not _import_lines([statement])
+                and self._file.edits.is_touched(statement)
+            ),
+            len(body),
+        )  # fmt: skip
+
+    def _write(self, text: str, module: str, is_from: bool, changed: int) -> None:
+        section = _section(module)
+        body = self._file.module.body[:changed]
         # What works first may need what is imported.
         lines = _import_lines(body[: self._first_to_work]) or _import_lines(body)
         keys = [(line, *_key(line)) for line in lines]

@@ -144,6 +144,7 @@ class SourceFile:
         """Return the file with every edit applied."""
         if not self.edits:
             return self.data
+        self.imports.write()
         has_comments = "#" in self.text
         if not self._joined.lines:
             return self._encode(self._text.rewritten(self.edits.apply(has_comments=has_comments)))
