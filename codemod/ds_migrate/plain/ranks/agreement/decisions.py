@@ -28,7 +28,8 @@ from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, Commo
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
-from ds_migrate.plain.ranks.agreement.unagreed_branches import unagreed_branches
+from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
+from ds_migrate.plain.ranks.agreement.unshared_places import UnsharedPlaces, parting_note
 from ds_migrate.plain.ranks.data.chosen_data import chosen_data
 from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
@@ -108,11 +109,13 @@ def agree(
     def is_timed(node: cst.CSTNode, file: SourceFile) -> bool:
         return values.differs(node, file) and not values.of_samples.differs(node, file)
 
+    def cause_at(node: cst.CSTNode, file: SourceFile) -> str:
+        return "the time that each reads" if is_timed(node, file) else "their shares of the data"
+
     def can_agree(node: cst.CSTNode, file: SourceFile) -> bool:
         if lone.are_never_at(node, file):
             return True
-        cause = "the time that each reads" if is_timed(node, file) else "their shares of the data"
-        note = lone.note(node, file, cause)
+        note = lone.note(node, file, cause_at(node, file))
         if note is not None:
             review(note)
         return False
@@ -139,6 +142,17 @@ def agree(
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
     if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
         values = RankValues(flow, loaders, modules, agreed)
+    places = UnsharedPlaces(values, differs, lambda node, file: takes_some(node, file, values, sizes, totals), common)
+    is_settled = False
+    while not is_settled:  # what is in a branch that ranks do not agree on, they do not either
+        is_settled = True
+        for file, node in [one for one in led if id(one[1]) in agreed and differs(test_of(one[1]), one[0])]:
+            place = places.above(node, file, agreed)
+            if place is not None:
+                led.remove((file, node))
+                agreed.discard(id(node))
+                is_settled = False
+                review(parting_note(test_of(node), file, place, cause_at(test_of(node), file)))
     empty = EmptyBatches(values, differs, sizes, common)
     for file in files:
         for node in [node for home, node in led if home is file]:

@@ -10,11 +10,12 @@ import libcst as cst
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.selected_counts import counted, counts_selected
-from ds_migrate.syntax.nodes import called_name, dotted, walk
+from ds_migrate.syntax.nodes import called_name, dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DISTINCT = frozenset({"unique", "unique_consecutive", "set", "frozenset", "Counter", "nms", "batched_nms"})
 _ADDS = frozenset({"append", "add", "extend", "update"})
+_DICTS = frozenset({"dict", "defaultdict", "OrderedDict", "Counter"})
 DEPTH = 3  # names of names
 
 
@@ -47,10 +48,27 @@ def holds_some(node: cst.BaseExpression, file: SourceFile, values: RankValues, d
     added = [line.value for line in scopes.nodes(node, cst.AugAssign) if dotted(line.target) == node.value]
     if any(holds_some(value, file, values, depth - 1) for value in (*scopes.assigned(node), *added)):
         return True
+    if _holds_some_keys(node, file, values):
+        return True
+    if any(holds_some(value, home, values, depth - 1) for value, home in values.flow.callers.given(node, file)):
+        return True
     return any(
         isinstance(call.func, cst.Attribute)
         and call.func.attr.value in _ADDS
         and dotted(call.func.value) == node.value
         and (values.depends(call, file) or any(holds_some(arg.value, file, values, depth - 1) for arg in call.args))
         for call in file.nodes(cst.Call, below=file.function(node) or file.module)
+    )
+
+
+def _holds_some_keys(name: cst.Name, file: SourceFile, values: RankValues) -> bool:
+    """Return whether a name is a dict of which an item is set under a condition that differs by rank."""
+    scopes = values.flow.scopes(file)
+    made = scopes.assigned(name)
+    if not any(isinstance(one, cst.Dict) or (isinstance(one, cst.Call) and called_name(one) in _DICTS) for one in made):
+        return False
+    return any(
+        isinstance(target, cst.Subscript) and dotted(target.value) == name.value and values.depends(line, file)
+        for line in scopes.nodes(name, cst.Assign)
+        for target in targets(line)
     )

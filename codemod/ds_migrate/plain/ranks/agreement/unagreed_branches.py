@@ -50,7 +50,7 @@ def unagreed_branches(
             if not common.holds(loop.body):
                 continue
             parts = [part for part in walk(loop.iter) if isinstance(part, cst.BaseExpression)]
-            taken = next((part for part in parts if _takes_some(part, file, values, sizes, totals)), None)
+            taken = next((part for part in parts if takes_some(part, file, values, sizes, totals)), None)
             if taken is not None:
                 message = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
                 advice = "make it an if in the loop, whose condition all ranks can share by rank_0_decides()"
@@ -71,7 +71,7 @@ def _ends_early(call: cst.Call, file: SourceFile, values: RankValues, common: Co
     return isinstance(made, cst.GeneratorExp) and common.holds(made.elt) and values.differs(made.elt, file)
 
 
-def _takes_some(
+def takes_some(
     node: cst.BaseExpression, file: SourceFile, values: RankValues, sizes: BatchSizes, totals: BatchTotals
 ) -> bool:
     """Return whether something is as many items of a share of the data as a condition or their sizes give."""
