@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, LOOP, body, convert, run
+from plain_loops import HEADER, LOOP, body, convert, reviews, run
 
 BATCH = """\
 def loss_batch(model, x, y, opt=None):
@@ -596,6 +596,49 @@ def test_data_of_evaluation_stays_whole_in_an_object_of_the_same_class(test: str
     after = convert(tmp_path, body(PREFETCHED.replace("TEST", test)))
     assert "train_loader = shard(DataLoader(data, batch_size=4, shuffle=True))" in after
     assert after.count("shard(") == 1
+
+
+KEPT_ITERATOR = """\
+    class Batches:
+        def __init__(self, size):
+            self.loader = DataLoader(data, batch_size=size, shuffle=True)
+            self.batches = BEGUN
+
+        def next_batch(self):
+            try:
+                return next(self.batches)
+            except StopIteration:
+                self.batches = BEGUN
+                return next(self.batches)
+
+
+    def evaluate(model):
+        for x, y in Batches(1).loader:
+            print(F.mse_loss(model(x), y).item())
+
+
+    def train(model, batches):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            x, y = batches.next_batch()
+            loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            evaluate(model)
+
+
+    train(Net(), Batches(4))
+    """
+
+
+@pytest.mark.parametrize("begun", ["iter(self.loader)", "self.loader.__iter__()", "cycle(self.loader)"])
+def test_the_loader_is_divided_and_not_its_iterator_where_an_object_keeps_both(begun: str, tmp_path: Path) -> None:
+    before = "from itertools import cycle\n" + body(KEPT_ITERATOR.replace("BEGUN", begun))
+    after = convert(tmp_path, before)
+    assert "self.loader = shard(DataLoader(data, batch_size=size, shuffle=True))" in after
+    assert after.count("shard(") == 1
+    assert any("may make loaders for evaluation too" in message for message in reviews(tmp_path, before))
 
 
 def test_all_data_is_divided_that_a_chosen_object_may_draw_from(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.loader_items import LoaderName, are_texts, assignments, item_name
-from ds_migrate.plain.recognition.batches.loaders import loaders_of, sources_of
+from ds_migrate.plain.recognition.batches.loaders import loaders_of, parts_of, sources_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted, parameters, walk
@@ -125,10 +125,11 @@ def _names(
     if depth == 0 or is_wrapped or not isinstance(node, (cst.Call, cst.Name, cst.Attribute)):
         raise _UnknownNameError
     if isinstance(node, cst.Call):
-        if node is maker or not node.args or _holds(maker, facts.flow.values(node, file), facts):
+        parts = parts_of(node, file, facts.flow)  # of enumerate(loader), tqdm(loader), loader.__iter__()
+        if node is maker or not parts or _holds(maker, facts.flow.values(node, file), facts):
             raise _UnknownNameError
-        for arg in node.args:  # enumerate(loader), tqdm(loader)
-            yield from _names(arg.value, file, inner, maker, facts, depth - 1, above)
+        for part in parts:
+            yield from _names(part, file, inner, maker, facts, depth - 1, above)
         return
     if dotted(node) in above:
         return
@@ -144,8 +145,8 @@ def _names(
         if isinstance(assign.value, cst.Call) and isinstance(statement, cst.SimpleStatementLine):
             if assign.value is maker:
                 raise _UnknownNameError
-            if _holds(maker, facts.flow.values(assign.value, other), facts) or not isinstance(
-                assign.targets[0].target, cst.Name
+            if _holds(maker, facts.flow.values(assign.value, other), facts) or isinstance(
+                assign.targets[0].target, (cst.Tuple, cst.List)
             ):
                 inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
                 yield from inside or [LoaderName(other, statement, text)]
