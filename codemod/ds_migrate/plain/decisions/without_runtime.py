@@ -12,7 +12,8 @@ from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded
+from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
 from ds_migrate.plain.recognition.facts import Refusal, Site
 from ds_migrate.plain.recognition.parameters.module_use import uses_all_parameters
 from ds_migrate.rules.codes import Code

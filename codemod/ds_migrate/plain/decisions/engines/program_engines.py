@@ -14,7 +14,7 @@ from ds_migrate.plain.decisions.engines.checkpoints import state_calls, undecide
 from ds_migrate.plain.decisions.engines.engine_options import plan_engine
 from ds_migrate.plain.decisions.engines.zero_stage import choose_stage
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.recognition.batches.loaders import training_loaders
+from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
 from ds_migrate.plain.recognition.creation.module_names import visible_name
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site, optimizers_of
 from ds_migrate.rules.codes import Code

@@ -50,7 +50,8 @@ from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_loss
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks, parts_rank_0
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone
-from ds_migrate.plain.recognition.batches.loaders import can_be_sharded, training_loaders
+from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded
+from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets

@@ -9,7 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.recognition.batches.loaders import parts_of, sources_of
+from ds_migrate.plain.recognition.batches.batch_sources import sources_of
+from ds_migrate.plain.recognition.batches.loaders import parts_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import walk

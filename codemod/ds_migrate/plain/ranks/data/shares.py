@@ -19,20 +19,16 @@ from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_trai
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import unseeded_environments
+from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
-from ds_migrate.plain.recognition.batches.loaders import (
-    are_mixed,
-    can_be_sharded,
-    items_ignore_index,
-    loaders_of,
-    sources_of,
-    training_loaders,
-)  # fmt: skip
+from ds_migrate.plain.recognition.batches.loaders import are_mixed, loaders_of
 from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, is_whole_stream
 from ds_migrate.plain.recognition.batches.phases import training_phase
+from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded, items_ignore_index
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
+from ds_migrate.plain.recognition.batches.training_loaders import training_loaders  # fmt: skip
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile

@@ -10,8 +10,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.loader_items import LoaderName, are_texts, assignments, item_name
-from ds_migrate.plain.recognition.batches.loaders import loaders_of, parts_of, sources_of
+from ds_migrate.plain.recognition.batches.loaders import loaders_of, parts_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted, parameters, walk
