@@ -157,3 +157,39 @@ def test_a_loop_over_the_length_of_samples_is_for_review(
     report = run(tmp_path, train=HELPERS + HEADER + text)
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert (ROUNDS in found) is (is_long and bool(collate))
+
+
+JOINED = """\
+class Trainer:
+    def __init__(self, model, optimizer, loader):
+        self.model, self.optimizer, self.loader = model, optimizer, loader
+        self.golden = []
+
+    def collect(self, x):
+        keep = self.model(x).squeeze(1) > 0
+        self.golden.append({kept}.detach())
+
+    def train(self):
+        n = torch.cat(self.golden).shape[0]
+        if n < 10:
+            return
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+    def run(self):
+        for epoch in range(3):
+            for x, y in self.loader:
+                self.collect(x)
+            self.train()
+
+
+model = Net()
+Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=4, shuffle=True)).run()
+"""
+
+
+@pytest.mark.parametrize(("kept", "test"), [("x[keep]", "rank_0_decides(n < 10)"), ("x", "n < 10")])
+def test_rank_0_decides_by_the_size_of_joined_selections(kept: str, test: str, tmp_path: Path) -> None:
+    assert f"if {test}:" in convert(tmp_path, HEADER + JOINED.replace("{kept}", kept))

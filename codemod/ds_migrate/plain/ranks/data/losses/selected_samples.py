@@ -12,6 +12,8 @@ from ds_migrate.syntax.nodes import called_name, dotted, operands
 from ds_migrate.syntax.source import SourceFile
 
 _SELECTS = frozenset({"masked_select", "index_select", "pack_padded_sequence"})
+_JOINS = frozenset({"cat", "concat", "concatenate", "hstack", "vstack"})
+_ADDS = frozenset({"append", "extend"})
 # Calls that keep what they are given, in another form.
 KEEPS = frozenset(
     {"view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "float", "double", "long", "int", "to", "cuda",
@@ -30,6 +32,8 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
         name = called_name(node)
         if name in _SELECTS:
             return totals.differs(node, file) and not _has_fixed_index(node, file)
+        if name in _JOINS and any(is_selected(one, file, totals, depth - 1) for one in _joined(node, file, totals)):
+            return True
         given = operands(node) if _is_of_each(node, file, totals) else []
         return any(is_selected(part, file, totals, depth) for part in given)
     if isinstance(node, cst.BinaryOperation):
@@ -57,6 +61,23 @@ def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
     is_known = called_name(call) in KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
     is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE, Kind.OBJECT))
     return (is_known or is_model) and not totals.is_total(call, file)
+
+
+def _joined(call: cst.Call, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
+    """Return what a call joins: the items of a list that is written there, or that the program adds to one."""
+    given = call.args[0].value if call.args else None
+    if isinstance(given, (cst.List, cst.Tuple)):
+        return [element.value for element in given.elements]
+    if not isinstance(given, (cst.Name, cst.Attribute)):
+        return [given.elt] if isinstance(given, cst.BaseSimpleComp) else []
+    variable = totals.flow.variable(given, file)
+    return [
+        arg.value
+        for one in file.nodes(cst.Call)
+        if isinstance(one.func, cst.Attribute) and one.func.attr.value in _ADDS
+        and isinstance(one.func.value, type(given)) and totals.flow.variable(one.func.value, file) == variable
+        for arg in one.args
+    ]  # fmt: skip
 
 
 def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
