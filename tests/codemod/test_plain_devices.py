@@ -370,3 +370,10 @@ def test_ranks_start_behind_the_devices_that_the_block_of_main_leaves_to_them(tm
     train = "\n\ndef train():\n" + textwrap.indent(LOOP, "    ")
     after = convert(tmp_path, "import os\n" + HEADER + train + '\n\nif __name__ == "__main__":\n' + block)
     assert '    os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    init_distributed()\n    epochs = 2\n' in after
+
+
+def test_a_device_in_a_formatted_string_has_other_quotes_than_that(tmp_path: Path) -> None:
+    line = """print(f"on {'cuda:' + str(1) if torch.cuda.is_available() else 'cpu'}")\n"""
+    assert """print(f"on {'cuda' if torch.cuda.is_available() else 'cpu'}")""" in convert(
+        tmp_path, HEADER + line + LOOP
+    )

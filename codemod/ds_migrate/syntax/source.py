@@ -262,6 +262,9 @@ class SourceFile:
 
     def replace(self, node: cst.CSTNode, new: cst.CSTNode | str) -> None:
         """Put another expression in the node's place (text is parsed with the file's newline and indent)."""
+        around = next((outer for outer in self.ancestors(node) if isinstance(outer, cst.FormattedString)), None)
+        if around is not None and isinstance(new, str) and around.quote == '"':
+            new = new.replace('"', "'")  # before Python 3.12 its quotes are not for what is inside
         expression = self.edits.expression(new) if isinstance(new, str) else new
         self.change(node, lambda _: expression)
 

@@ -40,6 +40,7 @@ _FLAGS = frozenset({"absl.flags.FLAGS"})
 _RANK = re.compile("rank|gpu|device|node|master|main", re.IGNORECASE)
 Known = Callable[[cst.BaseExpression, SourceFile], bool]
 Branch = tuple[SourceFile, cst.If | cst.While]
+Binding = tuple[cst.BaseExpression, cst.BaseExpression | None]
 
 
 def runs_in_turn(node: cst.CSTNode, file: SourceFile) -> bool:
@@ -61,6 +62,7 @@ class RankConditions:
         self._flow = flow
         self._is_common = is_common or (lambda *_: False)
         self._pure = PURE | LOOKS if finds_files else PURE
+        self._bound = flow.once("bindings of scopes", dict[int, list[Binding]])
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
     def reach_all(self, node: cst.CSTNode, file: SourceFile, undecided: list[Branch] | None = None) -> bool:
@@ -179,7 +181,7 @@ class RankConditions:
             if name in names_in(loop.target):
                 is_counter = self._is_counter(name, loop.target, loop.iter, file)
                 found.append(is_counter or self._is_shared_item(name, loop, file))
-        for target, value in _bindings(file, scope):
+        for target, value in self._bindings(file, scope):
             named = without_index(target) if isinstance(target, cst.BaseExpression) else target
             is_same = isinstance(named, cst.Name) and named.value == name
             if is_same and self._flow.scopes(file).owner(name, target) is scope:
@@ -187,6 +189,13 @@ class RankConditions:
         found += self._changes_of(name, scope, file)
         self._open.discard((id(scope), name))
         return bool(found) and all(found)
+
+    def _bindings(self, file: SourceFile, scope: cst.CSTNode) -> list[Binding]:
+        """Return what assignments set, with its value; None where a tuple is not set to a tuple."""
+        if id(scope) not in self._bound:
+            lines = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope)
+            self._bound[id(scope)] = [binding for line in lines for binding in set_values(line)]
+        return self._bound[id(scope)]
 
     def _changes_of(self, name: str, scope: cst.CSTNode, file: SourceFile) -> Iterator[bool]:
         """Yield for each call that may change what a name holds whether it does so alike on all ranks."""
@@ -252,7 +261,7 @@ class RankConditions:
         self._open.add((variable, name))
         found: list[bool] = [is_argument] if is_argument else []
         for other in self._flow.files.values():
-            for target, value in _bindings(other, other.module):
+            for target, value in self._bindings(other, other.module):
                 if isinstance(target, cst.Attribute) and target.attr.value == name:
                     is_same = is_argument or variable in (None, self._flow.variable(target, other))
                     found.append(is_same and self._is_set_to_shared(value, target, other))
@@ -306,12 +315,6 @@ def _may_skip(jump: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:
         return True
     loop = next((outer for outer in file.ancestors(jump) if isinstance(outer, (cst.For, cst.While))), None)
     return loop is None or any(outer is loop for outer in file.ancestors(node))
-
-
-def _bindings(file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression | None]]:
-    """Yield what assignments set, with its value; None where a tuple is not set to a tuple."""
-    for line in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, below=scope):
-        yield from set_values(line)
 
 
 def _asks_for_name(test: cst.BaseExpression) -> bool:
