@@ -56,7 +56,7 @@ def share_looks(
                     continue
                 if id(statement) in decided or is_guarded(statement, file) or readers.waits_before(statement):
                     continue
-                if readers.is_led_by(FIRST, (file, call)):
+                if readers.call_order.is_led_by(FIRST, (file, call)):
                     continue  # the other ranks look when rank 0 has written it
                 decided.add(id(statement))
                 if test is None or file not in changeable or not conditions.reach_all(statement, file):
@@ -94,7 +94,8 @@ def ends_by(statement: cst.BaseStatement, file: SourceFile) -> bool:
 def _is_after_training(call: cst.Call, file: SourceFile, write: Write, facts: LoopFacts, readers: FileReaders) -> bool:
     """Return whether ranks train between a look and each write behind it, where they wait for each other."""
     return not any(
-        not _trains_between(earlier, later, at, facts) for at, earlier, later in readers.ways((file, call), write[:2])
+        not _trains_between(earlier, later, at, facts)
+        for at, earlier, later in readers.call_order.ways((file, call), write[:2])
     )
 
 

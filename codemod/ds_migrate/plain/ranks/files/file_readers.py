@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.callers import are_exclusive, is_repeated
-from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
+from ds_migrate.plain.ranks.files.call_order import CallOrder, Place
 from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, may_be_one, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
@@ -39,10 +38,8 @@ _LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.D
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
 _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
-Read = tuple[SourceFile, cst.Call]
+Read = Place
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
-
-Way = tuple[SourceFile, cst.CSTNode, cst.CSTNode]  # the places in one function, or module, that lead to two calls
 
 
 class Listed(NamedTuple):
@@ -60,6 +57,7 @@ class FileReaders:
         self._facts = facts
         self._runtime = runtime
         self._converted = converted
+        self.call_order = CallOrder(facts.flow)
         self._names = FileNames(facts.flow)
         self._conditions = RankConditions(facts.flow)
         self._reads = [
@@ -81,7 +79,7 @@ class FileReaders:
         return [
             (other, read)
             for other, read, known in self._reads
-            if known & names and read is not write and self.may_follow((other, read), (file, write))
+            if known & names and read is not write and self.call_order.may_follow((other, read), (file, write))
         ]
 
     def likely_of(self, write: Write) -> Iterator[Read]:
@@ -92,7 +90,7 @@ class FileReaders:
             if read is written or known & names or not may_be_one(names, known):
                 continue
             loops = [outer for outer in file.ancestors(read) if isinstance(outer, (cst.For, cst.While))]
-            if all(id(loop) in around for loop in loops) and self.may_follow((file, read), (home, written)):
+            if all(id(loop) in around for loop in loops) and self.call_order.may_follow((file, read), (home, written)):
                 yield file, read
 
     def lists_of(self, write: Write) -> list[Read]:
@@ -103,7 +101,7 @@ class FileReaders:
             (file, found)
             for file, found, listed in self._lists
             if (self._is_filled(listed, write) or (file is home and self._lists_some(found, names, parts)))
-            and self.may_follow((file, found), write[:2])
+            and self.call_order.may_follow((file, found), write[:2])
         ]
 
     def _is_list(self, call: cst.Call, file: SourceFile) -> bool:
@@ -160,7 +158,7 @@ class FileReaders:
         asked = path_of(call)
         if asked is None or not self._names.of(asked, file) & self._names_written(write):
             return False
-        return self.may_follow(write[:2], (file, call))
+        return self.call_order.may_follow(write[:2], (file, call))
 
     def _names_written(self, write: Write) -> frozenset[str]:
         file, call, path = write
@@ -224,80 +222,3 @@ class FileReaders:
     def _is_of_library(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is of a function of a library: ``glob.glob()``, and not ``Path("data").glob()``."""
         return bool(of_kind(self._facts.flow.values(call.func, file), Kind.EXTERNAL))
-
-    def may_follow(self, read: Read, write: Read) -> bool:
-        """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
-        shared = list(self.ways(write, read))
-        if not shared:
-            return not self._are_apart(read, write)
-        return any(_comes_first(*way) or _is_in_one_loop(*way) for way in shared)
-
-    def order(self, writes: Iterable[Read], read: Read) -> bool | None:
-        """Return whether a call may run behind one of others; None where no code leads to both, but a caller may."""
-        is_led = all(map(self._is_led, (place for _, places in self._ways(read) for place in places)))
-        are_apart = True
-        for write in writes:
-            shared = list(self.ways(write, read))
-            if any(_comes_first(*way) or _is_in_one_loop(*way) or _is_repeated(*way) for way in shared):
-                return True
-            are_apart &= (bool(shared) and is_led) or self._are_apart(read, write)
-        return False if are_apart else None
-
-    def _is_led(self, place: Read) -> bool:
-        """Return whether a call of the program runs the function around a place, unless that never runs."""
-        file, node = place
-        function = file.function(node)
-        is_called = function is None or bool(self._facts.flow.callers.of(function))
-        return is_called or idle_functions(self._facts.flow).hold(node, file)
-
-    def _are_apart(self, one: Read, other: Read) -> bool:
-        """Return whether no run of the program comes to both of two calls."""
-        return idle_functions(self._facts.flow).are_apart(one[::-1], other[::-1])
-
-    def ways(self, one: Read, other: Read) -> Iterator[Way]:
-        """Yield the places in one function, or module, that lead to two calls."""
-        ones, others = dict(self._ways(one)), dict(self._ways(other))
-        for key in (key for key in ones if key in others):
-            for file, first in ones[key]:
-                for _, second in others[key]:
-                    yield file, first, second
-
-    def is_led_by(self, mark: str, place: Read) -> bool:
-        """Return whether a marked statement is around a call, or around one that leads to it."""
-        return any(
-            file.edits.is_done(outer, mark)
-            for _, found in self._ways(place)
-            for file, node in found
-            for outer in (node, *file.ancestors(node))
-        )
-
-    def _ways(self, place: Read) -> Iterator[tuple[int, list[Read]]]:
-        """Yield the functions that lead to a call, by identity, with the calls in them that do; of modules likewise."""
-        found: dict[int, list[Read]] = {}
-        todo: list[Read] = [place]
-        while todo:
-            file, node = todo.pop()
-            function = file.function(node)
-            known = found.setdefault(id(function or file.module), [])
-            if any(other is node for _, other in known):
-                continue
-            known.append((file, node))
-            todo += self._facts.flow.callers.of(function) if function is not None else ()
-        yield from found.items()
-
-
-def _comes_first(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Return whether a node of a function may run before another one, as they are written."""
-    return file.position(one) < file.position(other) and not are_exclusive(file, one, other)
-
-
-def _is_repeated(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Return whether two nodes are one call that runs several times."""
-    return one is other and is_repeated(file, one)
-
-
-def _is_in_one_loop(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Return whether a loop, in their function, holds two different nodes."""
-    function = file.function(one)
-    loops = {id(a) for a in file.ancestors(one) if isinstance(a, (cst.For, cst.While)) and file.function(a) is function}
-    return one is not other and any(id(outer) in loops for outer in file.ancestors(other))

@@ -29,7 +29,7 @@ def users_of(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
         for call in file.nodes(cst.Call, below=file.module if is_everywhere else function)
         if call is not written and any(code(arg.value) == text for arg in call.args)
         if _may_read(call, file, flow) and not is_guarded(call, file)
-        if readers.may_follow((file, call), (file, written))
+        if readers.call_order.may_follow((file, call), (file, written))
     ]  # fmt: skip
 
 

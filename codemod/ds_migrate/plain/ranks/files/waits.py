@@ -55,7 +55,7 @@ def wait_for_saves(
             place = first_look(call, file)
             branches = conditions.undecided(place, file)
             if branches is None:
-                order = readers.order(saves, (file, call))
+                order = readers.call_order.order(saves, (file, call))
                 if order is None and not (is_run and idle.hold(call, file)):
                     apart.append((file, call))
                 elif order:

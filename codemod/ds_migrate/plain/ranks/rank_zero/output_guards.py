@@ -99,7 +99,7 @@ class OutputGuards:
                     continue  # rank_zero_waits looks at these
                 if readers.can_wait(read):
                     readers.wait(read)
-                elif not readers.order([(file, call)], read):
+                elif not readers.call_order.order([(file, call)], read):
                     unordered.append(read)
                 else:
                     message = "a rank may read this file before rank 0 has written it"
