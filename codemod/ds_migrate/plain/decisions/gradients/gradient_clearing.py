@@ -41,7 +41,7 @@ def _follow(site: Site, plan: ProgramPlan) -> GradientPaths:
 
 def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> ProgramPlan:
     """Remove the calls that clear what a step has used, unless the gradients are used again after it."""
-    added_to = [step for path in paths for step in path.added_to]
+    stepped = [step for path in paths for step in path.used_again]
     notes = [
         Note(
             Code.PLAIN_ZERO_GRAD, step.file, step.node,
@@ -52,7 +52,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         for path in paths
         for step in path.stepped_again
     ]  # fmt: skip
-    used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in added_to)]
+    used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in stepped)]
     may_be_several = _may_be_several(plan)
     is_kept = bool(used_again) or plan.overlaps or may_be_several
     plan = replace(plan, keeps_gradients=is_kept, notes=(*plan.notes, *notes))

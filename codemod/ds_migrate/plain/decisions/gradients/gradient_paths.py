@@ -35,12 +35,12 @@ class GradientPaths:
     """The gradients of one optimizer that are used twice, or not at all.
 
     Attributes:
-        added_to: the steps whose gradients a later backward pass may add to.
-        stepped_again: those of them whose gradients may be in a later step again.
+        used_again: the steps whose gradients a later backward pass may add to, or a later step may use alone.
+        stepped_again: those of them whose gradients may be in the sum of a later step.
         unused: the backward passes that another one, or a ``zero_grad()``, may follow without a step between.
     """
 
-    added_to: Sequence[Step]
+    used_again: Sequence[Step]
     stepped_again: Sequence[Step]
     unused: Sequence[Backward]
 
@@ -62,7 +62,7 @@ def follow_gradients(
     for place in operations:  # functions that nothing calls by name: callbacks, hooks
         walker.start(place)
     uses = walker.uses
-    return GradientPaths(_distinct(uses.added_to), _distinct(uses.stepped_again), _distinct(uses.unused))
+    return GradientPaths(_distinct(uses.used_again), _distinct(uses.stepped_again), _distinct(uses.unused))
 
 
 def _distinct(operations: Iterable[_O]) -> list[_O]:

@@ -36,7 +36,7 @@ CLEARED: States = frozenset([None])
 class GradientUses:
     """The gradients that operations use twice, or not at all, each as often as a way leads there."""
 
-    added_to: list[Step] = field(default_factory=list)
+    used_again: list[Step] = field(default_factory=list)
     stepped_again: list[Step] = field(default_factory=list)
     unused: list[Backward] = field(default_factory=list)
 
@@ -46,13 +46,14 @@ class GradientUses:
             if operation.is_own:  # no engine clears them
                 return CLEARED
             self.stepped_again += [state.step for state in states if isinstance(state, Sum)]
+            self.used_again += [state.step for state in states if isinstance(state, Used) and not state.is_counted]
             return frozenset([Used(operation)])
         backwards = [state.backward if isinstance(state, Sum) else state for state in states]
         self.unused += [one for one in backwards if isinstance(one, Backward)]
         if isinstance(operation, ZeroGrad):
             return CLEARED
         used = [state for state in states if isinstance(state, Used)]
-        self.added_to += [state.step for state in used]
+        self.used_again += [state.step for state in used]
         steps = {state.step for state in used if not state.is_counted}
         steps |= {state.step for state in states if isinstance(state, Sum)}
         is_alone = len(used) < len(states) or not steps
