@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets, walk
@@ -116,7 +117,11 @@ def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, th
         is_read = any(n.value == name.value for n in file.nodes(cst.Name, below=function))
         return bool(assigned) and (is_read or not all(_is_of_script(n, file) for n in assigned))
     limit = file.position(statement)
-    return bool(assigned) and all(file.position(n) <= limit for n in assigned)
+    if not assigned or any(file.position(n) > limit for n in assigned):
+        return False
+    # Where a branch that may not run reads the name, a line outside must set it.
+    is_on_the_way = file.position(name) >= limit or always_runs_before(name, statement, file)
+    return is_on_the_way or any(always_runs_before(n, statement, file) for n in assigned)
 
 
 def _is_of_script(node: cst.CSTNode, file: SourceFile) -> bool:
