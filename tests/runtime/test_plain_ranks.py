@@ -31,6 +31,7 @@ def agreed() -> dict[str, object]:
     return {
         "number": mean_over_ranks(rank),
         "tensor": half.tolist(),
+        "array": mean_over_ranks(np.full((1, 2), rank, dtype=np.float32)),
         "type": half.dtype,
         "decision": rank_0_decides([] if rank else [0]),
         "any and all": (plain.any_rank([0] * rank), plain.all_ranks(rank), plain.any_rank(0), plain.all_ranks("a")),
@@ -49,6 +50,7 @@ def test_ranks_agree_on_means_and_on_rank_0s_decision() -> None:
     assert first["weights"] == second["weights"] == [0, 0, 0, 0, 0]
     assert first["type"] is second["type"] is torch.float16
     for result in (first, second):
+        assert result["array"].tolist() == [[0.5, 0.5]] and result["array"].dtype == np.float32
         half, not_a_number = result["tensor"]
         assert (half, result["decision"]) == (0.5, True)
         assert not_a_number != not_a_number

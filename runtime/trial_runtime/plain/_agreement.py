@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 Object = TypeVar("Object")
 Module = TypeVar("Module", bound=torch.nn.Module)
-Number = TypeVar("Number", bound="torch.Tensor | float")
+Number = TypeVar("Number", bound="torch.Tensor | np.ndarray[Any, Any] | float")
 
 
 def mean_over_ranks(number: Number) -> Number:
     """Return the mean of the ranks' numbers, on each rank. Collective.
 
     Args:
-        number: a number, or a tensor of any shape that is the same on each rank.
+        number: a number, or a tensor or array of any shape that is the same on each rank.
 
     Returns:
         With one rank, the number itself. Else a float; for a tensor one of its shape, type and device, without a
-        gradient.
+        gradient; for an array one of its shape and type.
     """
     if world_size() == 1:
         return number
+    if isinstance(number, np.ndarray):
+        return cast(Number, mean_over_ranks(torch.from_numpy(np.ascontiguousarray(number))).numpy())
     given = number.detach() if isinstance(number, torch.Tensor) else torch.tensor(float(number), dtype=torch.float64)
     total = given.to(_device(), torch.float64, copy=True)
     dist.all_reduce(total)
