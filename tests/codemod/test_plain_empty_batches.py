@@ -27,6 +27,8 @@ def with_lines(lines: str) -> str:
         ("keep = y > 0\nif keep.sum() > 0:\n    loss[keep].mean().backward()", "    if all_ranks(keep.sum() > 0):\n"),
         ("loss = pick(loss)\nif loss is None:\n    continue", "    if any_rank(loss is None):\n"),
         ("bad = torch.isnan(loss).any()\nif bad:\n    continue", "    if any_rank(bad):\n"),
+        ("if 'labels' not in y:\n    continue", "    if any_rank('labels' not in y):\n"),
+        ("if y.max().item() > 9:\n    continue", "    if any_rank(y.max().item() > 9):\n"),
         ("if loss.item() == 0:\n    continue", "    if rank_0_decides(loss.item() == 0):\n"),
         ("if loss.item() > 9:\n    continue", "    if rank_0_decides(loss.item() > 9):\n"),
         ("if y.sum() == 0:\n    break", "    if rank_0_decides(y.sum() == 0):\n"),

@@ -24,6 +24,7 @@ from ds_migrate.syntax.source import SourceFile
 Differs = Callable[[cst.BaseExpression, SourceFile], bool]
 ALL, ANY = "all_ranks", "any_rank"
 _COUNTS = frozenset({"len", "size", "numel", "nelement", "count_nonzero"})
+_EXTREMES = frozenset({"max", "min", "amax", "amin"})
 _TESTS = frozenset({"any", "all"})
 _FEW = frozenset({"0", "1", "2"})
 
@@ -70,7 +71,7 @@ class EmptyBatches:
         return ALL if trains else ANY
 
     def _asks_for_any(self, test: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a condition asks if there is something, other than whether a loss is zero."""
+        """Return whether a condition asks if there is something, or how large; not whether a loss is zero."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             return self._asks_for_any(test.expression, file)
         if isinstance(test, cst.BooleanOperation):
@@ -79,7 +80,9 @@ class EmptyBatches:
             return False
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             limit = test.comparisons[0].comparator
-            if code(limit) == "None" or any(_is_count(side) for side in (test.left, limit)):
+            if isinstance(test.comparisons[0].operator, (cst.In, cst.NotIn)):
+                return True
+            if code(limit) == "None" or any(_is_count(side) or _is_extreme(side) for side in (test.left, limit)):
                 return True
             if self._sizes.differ(test, file):
                 return True
@@ -118,6 +121,14 @@ def _leaves_out(node: cst.If, file: SourceFile) -> bool:
         if isinstance(outer, cst.FunctionDef):
             break
     return bool(file.nodes(cst.Return, below=node.body))
+
+
+def _is_extreme(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is the largest or smallest of what a batch has, as the longest of its sequences."""
+    if isinstance(node, cst.Call) and called_name(node) in ("item", "int", "float"):
+        inner = node.func.value if isinstance(node.func, cst.Attribute) else node.args[0].value if node.args else node
+        return inner is not node and _is_extreme(inner)
+    return isinstance(node, cst.Call) and called_name(node) in _EXTREMES
 
 
 def _is_count(node: cst.BaseExpression) -> bool:
