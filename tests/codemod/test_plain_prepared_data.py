@@ -230,3 +230,21 @@ def test_two_data_sets_of_one_statement_that_rank_0_makes_first_have_no_review(t
     text = "train, test = datasets.MNIST('a', download=True), datasets.MNIST('a', train=False, download=True)\n"
     assert FIRST + textwrap.indent(text, "    ") in converted(tmp_path, text)
     assert not list(run(tmp_path, train=IMPORTS + HEADER + text + LOOP).findings(Severity.REVIEW))
+
+
+def test_a_function_that_fetches_without_a_look_runs_on_rank_0_first(tmp_path: Path) -> None:
+    fetch = """
+import requests
+
+def fetch(folder):
+    for name in ("weights", "vocabulary"):
+        page = requests.get(f"https://example.org/{name}", stream=True)
+        with open(f"{folder}/{name}", "wb") as f:
+            for part in page.iter_content(1000):
+                f.write(part)
+
+fetch("models")
+words = open("models/vocabulary").read()
+"""
+    after = convert(tmp_path, HEADER + fetch + LOOP)
+    assert 'with rank_0_first():\n    fetch("models")\n' in after

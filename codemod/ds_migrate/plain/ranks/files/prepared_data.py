@@ -26,8 +26,9 @@ _FETCHES = (
     "torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive",
     "torchvision.datasets.utils.extract_archive",
 )  # fmt: skip
+_REQUESTS = ("urllib.request.urlopen", "requests.get")
 # What is read by them is written to a file, where a program looks for one first.
-_SOURCES = ("urllib.request.urlopen", "requests.get", "tarfile.open", "zipfile.ZipFile", "pickle.dump", "json.dump")
+_SOURCES = (*_REQUESTS, "tarfile.open", "zipfile.ZipFile", "pickle.dump", "json.dump")
 # What makes an optimizer or an engine, whose loop may be converted by itself, has all ranks meet.
 _COMMON = ("torch.optim.", "deepspeed.", "torch.distributed.")
 _DEPTH = 4  # of functions that call each other
@@ -191,10 +192,20 @@ class PreparedData:
             is_statement = isinstance(file.parent(call), cst.Expr)
             unpacks = is_statement and isinstance(call.func, cst.Attribute) and call.func.attr.value == "extractall"
             fetches = is_statement and self._flow.is_call_of(call, file, _FETCHES)
-            if unpacks or fetches or self._downloads(call, file):
+            if unpacks or fetches or self._downloads(call, file) or (is_statement and self._saves_a_page(call, file)):
                 statement = file.statement(call)
                 if isinstance(statement, cst.SimpleStatementLine):
                     yield file, _with_loops(statement, file), None
+
+    def _saves_a_page(self, call: cst.Call, file: SourceFile) -> bool:
+        """Return whether a call runs a function of the program that writes what it requests to a file."""
+        found = [self._flow.node_of(value.key) for value in self._called(call, file)]
+        return any(
+            one is not None
+            and any(self._flow.is_call_of(inner, one[0], _REQUESTS) for inner in one[0].nodes(cst.Call, below=one[1]))
+            and any(_opens_to_write(inner) for inner in one[0].nodes(cst.Call, below=one[1]))
+            for one in found
+        )
 
     def _downloads(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call makes a data set of a library that fetches what is not there: ``download=True``."""
@@ -237,3 +248,9 @@ def _with_loops(statement: cst.BaseStatement, file: SourceFile) -> cst.BaseState
         elif not isinstance(outer, cst.IndentedBlock):
             break
     return statement
+
+
+def _opens_to_write(call: cst.Call) -> bool:
+    mode = argument(call, 1, "mode")
+    is_written = mode is not None and isinstance(mode.value, cst.SimpleString) and mode.value.raw_value[:1] in "wx"
+    return is_written and dotted(call.func) == "open"
