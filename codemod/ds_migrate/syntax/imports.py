@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ds_migrate.syntax.source import SourceFile
 
 
+# What loads torch, and what may be loaded before or behind it alike: others, as simulators, may have to come first.
+_LOADS_TORCH = frozenset({"deepspeed", "trial_runtime"})
+_ANY_ORDER = frozenset(
+    {"PIL", "determined", "matplotlib", "numpy", "pandas", "pytest", "requests", "scipy", "sklearn", "tqdm", "yaml"}
+)
 _NOT_ALWAYS = (cst.FunctionDef, cst.ClassDef, cst.If, cst.While, cst.Match, cst.ExceptHandler, cst.ExceptStarHandler)
 
 
@@ -115,7 +120,7 @@ class Imports:
         body = self._file.module.body[:changed]
         # What works first may need what is imported.
         lines = _import_lines(body[: self._first_to_work]) or _import_lines(body)
-        keys = [(line, *_key(line)) for line in lines]
+        keys = [(line, *_key(line)) for line in _behind_first(lines, module)]
         same = [k for k in keys if k[1] == section]
         # Sorted with "import x" before "from x import", or by the module alone where both are mixed.
         mixed = any(one[2] > other[2] for one, other in pairwise(same))
@@ -169,6 +174,16 @@ def _block(imports: list[tuple[int, tuple[bool, str], str]], following: int) -> 
 
 def _import_lines(body: Iterable[cst.BaseStatement]) -> list[cst.SimpleStatementLine]:
     return [s for s in body if isinstance(s, cst.SimpleStatementLine) and _imported(s) is not None]
+
+
+def _behind_first(lines: list[cst.SimpleStatementLine], module: str) -> list[cst.SimpleStatementLine]:
+    """Return the imports beside which one may be: what loads torch, behind all that may have to come before torch."""
+    roots = [str(_imported(line)).split(".")[0] for line in lines]
+    if module.split(".")[0] not in _LOADS_TORCH or "torch" not in roots:
+        return lines
+    before = roots[: roots.index("torch")]
+    free = _ANY_ORDER | _LOADS_TORCH | sys.stdlib_module_names
+    return lines[max((index + 1 for index, root in enumerate(before) if root not in free), default=0) :]
 
 
 def _imported(line: cst.SimpleStatementLine) -> str | None:
