@@ -40,6 +40,7 @@ from ds_migrate.plain.ranks.processes.environments import unseeded_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
+from ds_migrate.plain.ranks.rank_zero.guarded_writes import wait_for_written
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
 from ds_migrate.plain.ranks.rank_zero.loggers import quiet_loggers
 from ds_migrate.plain.ranks.rank_zero.made_folders import make_folders_once
@@ -133,7 +134,7 @@ class Editor:
         read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.claims.lengths for f in self.guarded}
         with self._left_to_a_person():
-            notes += guards.wait_for_written(readers)
+            notes += wait_for_written(guards.written(), readers, self.plan.facts)
         alone = [file for file in program if runs_alone(file, self.flow)]
         if alone:
             own = [file for file in (*self.files, *quiet) if file in alone]

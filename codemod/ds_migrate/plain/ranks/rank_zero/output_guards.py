@@ -6,20 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.by_rank.rank_conditions import runs_in_turn
 from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
+from ds_migrate.plain.ranks.files.file_readers import Write
 from ds_migrate.plain.ranks.files.opened_files import opens_to_write
-from ds_migrate.plain.ranks.files.path_users import users_of, users_of_folder
-from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
-from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.idle_code import is_idle
-from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import (
     GUARD,
-    NOWHERE,
     guard_function,
     guard_hoisted,
     guard_run,
@@ -79,48 +73,6 @@ class OutputGuards:
                     message = "only rank 0 does what this function prints or writes"
                     self._converted(Code.PLAIN_RANK_ZERO, file, function, message)
             self._guard_blocks(file)
-
-    def wait_for_written(self, readers: FileReaders) -> list[Note]:
-        """Let ranks wait before they read what rank 0 alone writes; return where they cannot.
-
-        A script that starts ranks itself has them wait for what it writes on one rank: not for what has a guard now.
-        """
-        notes: list[Note] = []
-        listing = set[int]()
-        unordered: list[Read] = []
-        for file, call, path in self.written():
-            if runs_in_turn(call, file):
-                continue  # the others come when it is written
-            is_rank_0s = is_guarded(call, file) if runs_alone(file, self._flow) else _has_new_guard(call, file)
-            write = file, call, path
-            users = users_of(write, readers, self._flow)
-            for read in [*readers.of(call, path, file), *users] if is_rank_0s else ():
-                if loads_weights(read[1], read[0], self._flow):
-                    continue  # rank_zero_waits looks at these
-                if readers.can_wait(read):
-                    readers.wait(read)
-                elif not readers.call_order.order([(file, call)], read):
-                    unordered.append(read)
-                else:
-                    message = "a rank may read this file before rank 0 has written it"
-                    advice = "let all ranks wait before they read it: wait_for_all_ranks()"
-                    notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-            is_rank_0s |= file.edits.is_done(call, NOWHERE)
-            likely = [*users, *readers.likely_of(write), *users_of_folder(write, readers, self._flow)]
-            for read in likely if is_rank_0s else ():
-                if readers.can_wait(read) and not loads_weights(read[1], read[0], self._flow):
-                    readers.wait(read)
-            for read in readers.lists_of(write) if is_rank_0s else ():
-                if readers.can_wait(read):
-                    readers.wait(read)
-                elif (function := id(read[0].function(read[1]) or read[0])) not in listing:
-                    listing.add(function)
-                    message = "a rank may list this folder before rank 0 has written its files"
-                    advice = "let all ranks wait before they list it: wait_for_all_ranks()"
-                    notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-        ordered = {(note.file, note.node) for note in notes}
-        message = "a rank may read this file before rank 0 has written it, where one run does both"
-        return [*notes, *note_of_callers(message, (r for r in unordered if r not in ordered), self._facts)]
 
     def written(self) -> Iterator[Write]:
         """Yield the calls that write files, which rank 0 alone does."""
@@ -300,8 +252,3 @@ def _has_heading(statement: cst.BaseStatement) -> bool:
 def _lines_above(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     found = getattr(statement, "leading_lines", ())
     return found if isinstance(found, Sequence) else ()
-
-
-def _has_new_guard(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether the conversion has put a guard around a node."""
-    return any(file.edits.is_done(outer, GUARD) for outer in (node, *file.ancestors(node)))
