@@ -193,3 +193,37 @@ def test_a_lock_that_one_rank_alone_gets_is_for_review(jump: str, count: int, tm
     report = run(tmp_path, train=HEADER + LOCKED.replace("JUMP", jump))
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert found == ["one rank creates this file and trains, while the others pass over it"] * count
+
+
+STOPPED = """\
+class EarlyStop(Exception):
+    pass
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    try:
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            RAISE
+    except EarlyStop:
+        break
+"""
+CONVERTED = """try:
+                float("x")
+            except ValueError:
+                if loss:
+                    raise EarlyStop"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"), [("if loss.item() < 0.1:\n                raise EarlyStop", 0), (CONVERTED, 1)]
+)
+def test_an_error_that_all_ranks_raise_is_not_for_review(lines: str, count: int, tmp_path: Path) -> None:
+    report = run(tmp_path, train=HEADER + STOPPED.replace("RAISE", lines))
+    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert sum(one.startswith("a rank that fails here alone") for one in found) == count

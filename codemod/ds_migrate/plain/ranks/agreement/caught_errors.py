@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import is_exit
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -24,7 +25,8 @@ def errors_of_one_rank(facts: LoopFacts) -> Iterator[Note]:
     reported: set[int] = set()
     for place in (*facts.operations.backwards, *facts.operations.steps):
         for file, handler in _handlers(place.node, place.file, facts.flow.callers, set()):
-            if id(handler) not in reported and not _ends(handler, file):
+            is_common = _ends(handler, file) or _is_jump(handler, file, facts)
+            if id(handler) not in reported and not is_common:
                 reported.add(id(handler))
                 message = "a rank that fails here alone continues with the next batch, and the others wait for it"
                 advice = "let the error end the program, or look for its cause before the forward pass, on all ranks"
@@ -63,6 +65,34 @@ def _is_meant(handler: cst.ExceptHandler) -> bool:
     """Return whether a handler is for what ends a loop, or for imports, rather than for errors of one rank."""
     names = {dotted(part) for part in elements(handler.type)} if handler.type is not None else set()
     return bool(names & _MEANT) or (bool(names) and names <= _OF_ALL_RANKS)
+
+
+def _is_jump(handler: cst.ExceptHandler, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a handler is for a class of its file that conditions in its function alone raise.
+
+    All ranks agree on these conditions, as on those of other jumps.
+    """
+    caught = handler.type
+    if not isinstance(caught, cst.Name) or not of_kind(facts.flow.values(caught, file), Kind.CLASS):
+        return False
+    uses = [(home, node) for home, node in facts.flow.nodes(cst.Name) if node.value == caught.value]
+    return all(home is file and _is_raised(node, handler, file) for home, node in uses)
+
+
+def _is_raised(name: cst.Name, handler: cst.ExceptHandler, file: SourceFile) -> bool:
+    """Return whether a name of a class is where that is defined, caught, or raised by a condition in a function."""
+    around = file.parent(name)
+    if isinstance(around, cst.ClassDef):
+        return around.name is name
+    if isinstance(around, cst.ExceptHandler):
+        return True
+    if isinstance(around, cst.Call):
+        around = file.parent(around)
+    function = file.function(handler)
+    above = [outer for outer in file.ancestors(name) if file.function(outer) is function]
+    is_open = any(isinstance(outer, (cst.ExceptHandler, cst.While)) for outer in above)
+    is_chosen = any(isinstance(outer, cst.If) for outer in above)
+    return isinstance(around, cst.Raise) and file.function(name) is function and is_chosen and not is_open
 
 
 def _ends(handler: cst.ExceptHandler, file: SourceFile) -> bool:
