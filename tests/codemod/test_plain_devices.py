@@ -377,3 +377,12 @@ def test_a_device_in_a_formatted_string_has_other_quotes_than_that(tmp_path: Pat
     assert """print(f"on {'cuda' if torch.cuda.is_available() else 'cpu'}")""" in convert(
         tmp_path, HEADER + line + LOOP
     )
+
+
+@pytest.mark.parametrize("saved", ["'cuda:0'", "'cuda:%d' % 0", "f'cuda:{0}'"])
+def test_the_device_that_a_file_was_saved_on_keeps_its_number(saved: str, tmp_path: Path) -> None:
+    load = f"model.load_state_dict(torch.load('model.pt', map_location={{{saved}: 'cuda:%d' % rank}}))"
+    lines = ["rank = 0", "model = Net()", load, "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"]
+    step = "    optimizer.zero_grad()\n    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"
+    text = HEADER + "\n".join([*lines, "for x, y in DataLoader(data):"]) + "\n" + step
+    assert f"map_location={{{saved}: " in convert(tmp_path, text)

@@ -45,7 +45,7 @@ class RankDevices:
         for file in files:
             for node in file.nodes(cst.SimpleString, cst.FormattedString, cst.BinaryOperation):
                 name = self._unnumbered(node)
-                if name is None or (isinstance(node, cst.SimpleString) and is_saved_device(node, file)):
+                if name is None or is_saved_device(node, file):
                     continue
                 if any(id(outer) in self._numbered for outer in file.ancestors(node)):
                     file.replace(node, f'f"cuda:{{{self._current(file)}}}"')

@@ -32,7 +32,7 @@ def several_devices(files: Sequence[SourceFile]) -> Refusal | None:
     )  # fmt: skip
 
 
-def is_saved_device(node: cst.SimpleString, file: SourceFile) -> bool:
+def is_saved_device(node: cst.BaseExpression, file: SourceFile) -> bool:
     """Return whether a device is a key of a map, as of ``map_location=``: it names where a file was saved."""
     outer = file.parent(node)
     return isinstance(outer, cst.DictElement) and outer.key is node
