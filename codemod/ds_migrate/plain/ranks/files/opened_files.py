@@ -21,11 +21,13 @@ _ARCHIVES = (
     "mrcfile.open", "mrcfile.new", "mrcfile.new_mmap", "wave.open", "soundfile.SoundFile", "av.open", "laspy.open",
     "numpy.memmap", "numpy.lib.format.open_memmap", "pyarrow.parquet.ParquetWriter", "webdataset.TarWriter",
     "webdataset.ShardWriter", "xlsxwriter.Workbook", "tfrecord.TFRecordWriter", "tfrecord.writer.TFRecordWriter",
+    "pyarrow.OSFile", "pyarrow.output_stream",
 )  # fmt: skip
 # Those that open a file to write it whatever their mode is.
 _NEW = (
     "pandas.ExcelWriter", "mrcfile.new", "mrcfile.new_mmap", "pyarrow.parquet.ParquetWriter", "webdataset.TarWriter",
     "webdataset.ShardWriter", "xlsxwriter.Workbook", "tfrecord.TFRecordWriter", "tfrecord.writer.TFRecordWriter",
+    "pyarrow.output_stream",
 )  # fmt: skip
 _MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
 _DEPTH = 4  # of the names that a mode is followed through
