@@ -959,26 +959,3 @@ def test_gradients_that_are_read_behind_their_clipping_are_clipped_there(norm: s
     after = convert(tmp_path, body(text))
     assert '"gradient_clipping": 0.0,' in after
     assert "        nn.utils.clip_grad_norm_(model.parameters(), limit)\n        after = " in after
-
-
-FIT = """
-def fit(train, val=None):
-    model = Net()
-    if val is None:
-        size = train.batch_size or 4
-        loader = DataLoader(train.dataset, batch_size=size, shuffle=True)
-    else:
-        loader = train
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-fit(DataLoader(data, batch_size=4))
-"""
-
-
-def test_a_batch_size_of_a_branch_that_may_not_run_is_not_read_behind_it(tmp_path: Path) -> None:
-    after = convert(tmp_path, HEADER + FIT)
-    assert "size," not in after.split("micro_batch_size_per_gpu")[1].splitlines()[0]

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
+from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.engines.engine_options import plan_engine
@@ -18,7 +20,7 @@ from ds_migrate.plain.recognition.batches.training_loaders import training_loade
 from ds_migrate.plain.recognition.creation.module_names import visible_name
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Site, optimizers_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted
+from ds_migrate.syntax.nodes import argument, dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 # They step by gradients and parameters alone, without random numbers.
@@ -124,10 +126,18 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
         if text is None and not is_sampled:
             loaders = facts.flow.values(maker, file)
             name = visible_name(loaders, site.statement, site.file, facts.flow)
-            text = f"{name}.batch_size" if name is not None else None
+            text = f"{name}.batch_size" if name is not None and _has_value(name, site) else None
         if text is not None:
             return text
     return "1"
+
+
+def _has_value(name: str, site: Site) -> bool:
+    """Return whether a local name has a value wherever the engine is made: not one of a branch alone."""
+    scope = site.file.function(site.statement)
+    assigned = site.file.nodes(cst.Assign, below=scope or site.file.module)
+    is_local = any(name in names_in(t) and site.file.function(n) is scope for n in assigned for t in targets(n))
+    return not is_local or is_always_set(name, site.statement, site.file)
 
 
 def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
