@@ -72,6 +72,7 @@ class RankExpressions(ABC):
         self._body_names = flow.once("names of bodies", lambda: _by_file(flow, lambda f: BodyNames(f, flow.scopes(f))))
         self._jumps = flow.once("jumps", lambda: _by_file(flow, Jumps))
         self._properties = properties_by_name(flow)
+        self._held: dict[int, tuple[cst.CSTNode, Values]] = {}  # the loaders that expressions may be
         self._known: set[Variable] = set()
         self._readers: dict[Read, set[int]] = {}
         self._reader: int | None = None
@@ -134,7 +135,9 @@ class RankExpressions(ABC):
 
     def is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is a loader of which each rank gets a share."""
-        return self.are_shares(self.flow.values(node, file))
+        if id(node) not in self._held:  # asked for anew in each context of a call
+            self._held[id(node)] = node, of_kind(self.flow.values(node, file), Kind.LOADER)
+        return self.are_shares(self._held[id(node)][1])
 
     def are_shares(self, values: Values) -> bool:
         """Return whether one of these is a loader of shares, or what a call of a function that makes one returns."""
