@@ -50,6 +50,26 @@ def test_ranks_start_in_a_function_that_a_package_offers_and_its_script_calls(tm
     assert after.endswith(BLOCK)
 
 
+TIMED = """
+import functools
+
+def timed(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+@timed
+"""
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+def test_no_ranks_start_in_a_decorator_which_runs_as_its_module_is_imported(tmp_path: Path, is_called: bool) -> None:
+    after = convert(tmp_path, IN_MAIN.replace("\ndef main()", TIMED + "def main()") + (BLOCK if is_called else ""))
+    assert "def timed(function):\n    @functools" in after
+    assert ("__main__':\n    init_distributed()" if is_called else STARTED) in after
+
+
 CLICK = (
     "import click\n\n@click.group()\ndef cli():\n    pass\n\n@cli.command()\n@click.option('--keep')\ndef main(keep):"
 )

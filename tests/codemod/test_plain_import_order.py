@@ -24,6 +24,7 @@ LOOP = """\
         "import simulator\nimport copy\n",
         "# must be imported before torch\nimport simulator\n\nimport copy\nimport numpy as np\n",
         "from tqdm import tqdm\nfrom zsim import World\n",
+        "import isaacgym  # a sim that is sorted among the others\n",
     ],
 )
 def test_what_a_program_imports_before_torch_is_imported_before_deepspeed(first: str, tmp_path: Path) -> None:

@@ -13,15 +13,18 @@ Order = Callable[[Statement], tuple[bool, bool, int, str]]
 
 # A statement that is no import and ends the first imports; or a line of a string, and what is above does not parse.
 _AFTER_IMPORTS = re.compile(rb"^(?:@|(?:def|class|if|for|while|with|try|async)\b)", re.MULTILINE)
+# What ends with an error behind torch, which deepspeed imports.
+_BEFORE_TORCH = re.compile(rb"^(?:import|from) (?:isaacgym|juliacall)\b", re.MULTILINE)
 
 
 def sort_like(before: bytes, after: bytes) -> bytes:
     """Return the converted file with each block of imports sorted as every block of the original was, where it was.
 
-    A block is what is on consecutive lines at the top level. Both files must parse.
+    Not where a module must come before torch. A block is what is on consecutive lines at the top level. Both files must
+    parse.
     """
     order = _order_of(before)
-    if order is None:
+    if order is None or _BEFORE_TORCH.search(before):
         return after
     lines = after.splitlines(keepends=True)
     for block in _blocks(after):

@@ -49,22 +49,39 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
             entry = (caller, caller.function(at), at)
             if entry[1] is None or not any(f is caller and fn is entry[1] for f, fn, _ in seen):
                 seen.append(entry)
-        body = [s for s in function.body.body if s is not docstring(function)]
-        if not body or not isinstance(body[0], cst.BaseStatement):
+        first = _first_of_body(function)
+        if first is None or _decorates(function, facts.flow):
             continue
         is_entry = is_command or is_test(function, file) or _is_inherited(callers, facts)
         if callers and (is_entry or len(callers) < len(every)):
-            found.append((file, body[0], None))  # where a script has started the ranks before, it does nothing
+            found.append((file, first, None))  # where a script has started the ranks before, it does nothing
         maker = None if callers else file.function(function) or _maker(function, file, facts, draws)
         if maker is not None:
             seen.append((file, maker, maker))
         elif not callers:
-            found += [(file, body[0], None), *(_of_bases(seen, facts) if function.name.value == "__init__" else ())]
+            found += [(file, first, None), *(_of_bases(seen, facts) if function.name.value == "__init__" else ())]
         staying = [caller for caller, _ in callers if caller in fixed]
         if staying and file not in fixed:
-            behind.append((file, body[0], staying[0]))
+            behind.append((file, first, staying[0]))
+    alone = _first_of_body(site.function) if site.function is not None and not found else None
+    if alone is not None:
+        found.append((site.file, alone, None))
     own = [beginning for beginning in found if beginning[0] not in fixed]
     return own if own == found else [*own, *behind]
+
+
+def _first_of_body(function: cst.FunctionDef) -> cst.BaseStatement | None:
+    first = next((statement for statement in function.body.body if statement is not docstring(function)), None)
+    return first if isinstance(first, cst.BaseStatement) else None
+
+
+def _decorates(function: cst.FunctionDef, flow: Flow) -> bool:
+    """Return whether a function is a decorator: it runs as modules are imported, and what it makes has callers."""
+    return any(
+        value.key == id(function)
+        for file, decorator in flow.nodes(cst.Decorator)
+        for value in flow.values(decorator.decorator, file)
+    )
 
 
 def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], flow: Flow) -> bool:
