@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 from distributed import run_ranks
 
 
@@ -33,6 +34,17 @@ def write_files(folder: Path) -> list[str]:
     found: list[list[str]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(found, [f"{Path(one.filename).name}: {one.message}" for one in caught])
     return sorted(text for texts in found for text in texts)
+
+
+def test_a_folder_that_is_gone_is_no_error_of_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trial_runtime.plain._written_files import _Watch
+
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("RANK", "0")
+    _Watch().note("log.txt")
 
 
 def test_files_that_two_ranks_write_have_one_warning_each_at_the_line_of_the_script(tmp_path: Path) -> None:

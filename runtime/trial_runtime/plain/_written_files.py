@@ -70,8 +70,12 @@ class _Watch:
         """Warn where another rank has written a path."""
         if self.is_off or os.getpid() != self._process:
             return
-        path = Path(given).resolve()
-        if path in self._seen or _is_shared(path):
+        try:
+            path = Path(given).resolve()
+            is_known = path in self._seen or _is_shared(path)
+        except (OSError, RuntimeError, ValueError):  # as in a folder that is gone: opening the file says what is wrong
+            return
+        if is_known:
             return
         self._seen.add(path)
         self.is_off = True  # for what is written from here
