@@ -284,10 +284,10 @@ def test_a_job_that_reaches_its_time_limit_is_requeued_and_loses_nothing(
         return dict(field.split("=", 1) for field in fields if "=" in field)
 
     deadline = time.monotonic() + 900
-    failed_since = math.inf  # SLURM shows a job as failed for a moment before it queues it again
+    failed_since = math.inf  # SLURM shows a job as failed before it queues it again, on busy cores for long
     while (now := state())["JobState"] not in ("COMPLETED", "TIMEOUT", "CANCELLED"):
         failed_since = min(failed_since, time.monotonic()) if now["JobState"] == "FAILED" else math.inf
-        if time.monotonic() - failed_since > 30:
+        if time.monotonic() - failed_since > 120:
             break
         assert time.monotonic() < deadline, f"{now}\n{output.read_text()[-3000:]}"
         if now["JobState"] == "PENDING" and int(now["Restarts"]):
