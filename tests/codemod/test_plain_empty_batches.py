@@ -29,19 +29,30 @@ def with_lines(lines: str) -> str:
         ("bad = torch.isnan(loss).any()\nif bad:\n    continue", "    if any_rank(bad):\n"),
         ("if 'labels' not in y:\n    continue", "    if any_rank('labels' not in y):\n"),
         ("if y.max().item() > 9:\n    continue", "    if any_rank(y.max().item() > 9):\n"),
-        ("if loss.item() == 0:\n    continue", "    if rank_0_decides(loss.item() == 0):\n"),
-        ("if loss.item() > 9:\n    continue", "    if rank_0_decides(loss.item() > 9):\n"),
+        ("if loss.item() == 0:\n    continue", "    if mean_over_ranks(loss.item()) == 0:\n"),
+        ("if loss.item() > 9:\n    continue", "    if mean_over_ranks(loss.item()) > 9:\n"),
+        ("if y.max(0)[0] > 9:\n    continue", "    if any_rank(y.max(0)[0] > 9):\n"),
+        ("if not is_good(y):\n    continue", "    if any_rank(not is_good(y)):\n"),
         ("if y.sum() == 0:\n    break", "    if rank_0_decides(y.sum() == 0):\n"),
     ],
 )
 def test_no_rank_trains_a_batch_that_its_own_condition_leaves_out(lines: str, expected: str, tmp_path: Path) -> None:
     """Rank 0's decision alone had another rank divide by its own zero, and train by NaN."""
+    good = "def is_good(y):\n    return y.std() < 9\n\n\n"
     pick = "def pick(loss):\n    return loss if loss.sum() > 0 else None\n\n\n"
-    text = with_lines(lines).replace(HEADER, HEADER + pick)
+    text = with_lines(lines).replace(HEADER, HEADER + good + pick)
     report = run(tmp_path, train=text)
     assert expected in (report.files[0].after or b"").decode()
     found = [f.message for _, f in report.findings(Severity.REVIEW) if f.message.startswith(MESSAGE)]
-    assert len(found) == ("rank_0" not in expected)
+    assert len(found) == ("any_rank" in expected or "all_ranks" in expected)
+
+
+def test_a_batch_that_rank_0_alone_leaves_out_by_a_number_is_for_review(tmp_path: Path) -> None:
+    """Other ranks trained what their own condition leaves out, without a word."""
+    report = run(tmp_path, train=with_lines("if y.float().std() > 9:\n    continue"))
+    assert "    if rank_0_decides(y.float().std() > 9):\n" in (report.files[0].after or b"").decode()
+    messages = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any(m.startswith("rank 0 decides by its share whether a batch is trained") for m in messages)
 
 
 def test_a_function_that_returns_before_its_step_asks_all_ranks(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.common_operations import Condition, test_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import dotted, last_name, parameters, set_values, walk
+from ds_migrate.syntax.nodes import called_name, dotted, last_name, parameters, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MEAN, _DECIDES = "mean_over_ranks", "rank_0_decides"
@@ -40,8 +40,9 @@ def agree_on_condition(
     converted: Converted,
     review: Review,
     reason: str,
+    leaves_out: bool,
 ) -> None:
-    """Have all ranks take the same side of a condition that differs by rank."""
+    """Have all ranks take the same side of a condition that differs by rank, and may leave out a batch."""
     test = test_of(node)
     if isinstance(node, cst.BooleanOperation) and not _is_truth(node, file):
         message = "ranks may part here, by their shares of the data: some evaluate the right side, and others do not"
@@ -57,12 +58,40 @@ def agree_on_condition(
         for number in finite:
             wrap(file, number, runtime.name(file, _MEAN))
         converted(Code.PLAIN_AGREEMENT, file, test, "all ranks look at the mean over ranks, which is NaN if one is")
+        return
+    losses = [side for side in _compared(test) if is_backpropagated(side, file) and values.differs(side, file)]
+    if losses and not _differs_elsewhere(test, losses, file, values):
+        for loss in losses:
+            wrap(file, loss, runtime.name(file, _MEAN))
+        converted(Code.PLAIN_AGREEMENT, file, test, "all ranks look at the mean of their losses")
     else:
         let_rank_0_decide(test, file, runtime)
         converted(Code.PLAIN_AGREEMENT, file, test, f"rank 0 decides for all ranks: {reason}")
         if asks_for_finite(test, file, flow):
             message = "rank 0 decides by its own numbers, and those of another rank may be NaN or infinite"
             review(Note(Code.PLAIN_AGREEMENT, file, test, message, "test mean_over_ranks() of them instead"))
+        elif leaves_out:
+            message = "rank 0 decides by its share whether a batch is trained: others might decide otherwise by theirs"
+            advice = "compare mean_over_ranks() of a mean; any_rank(condition) leaves out what one rank leaves out"
+            review(Note(Code.PLAIN_AGREEMENT, file, test, message, advice))
+
+
+def _compared(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """Yield the numbers that a condition compares with one other number each."""
+    for node in walk(test):
+        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            yield from (node.left, node.comparisons[0].comparator)
+
+
+def is_backpropagated(node: cst.BaseExpression, file: SourceFile) -> bool:
+    """Return whether a number is a loss, which a backward pass of the same function begins at."""
+    if isinstance(node, cst.Call) and called_name(node) == "item" and isinstance(node.func, cst.Attribute):
+        node = node.func.value
+    name, function = dotted(node), file.function(node)
+    calls = (call.func for call in file.nodes(cst.Call, below=function or file.module))
+    roots = [func.value for func in calls if isinstance(func, cst.Attribute) and func.attr.value == "backward"]
+    roots += [arg.value for call in roots if isinstance(call, cst.Call) for arg in call.args]  # scaler.scale(loss)
+    return name is not None and name in map(dotted, roots)
 
 
 def _differs_elsewhere(

@@ -167,7 +167,8 @@ def agree(
                     if is_timed(test_of(node), file)
                     else "their shares of the data differ"
                 )
-                agree_on_condition(node, file, values, flow, runtime, converted, review, reason)
+                is_left_out = not is_timed(test_of(node), file) and empty.leaves_out(node, file)
+                agree_on_condition(node, file, values, flow, runtime, converted, review, reason, is_left_out)
         for call in file.nodes(cst.Call):
             metric = _schedule_metric(call, file, plan) if counts(call, file) else None
             if metric is not None and values.differs(metric, file) and can_agree(call, file):

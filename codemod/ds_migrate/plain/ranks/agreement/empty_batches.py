@@ -1,7 +1,7 @@
-"""Conditions under which a batch has something to train: a rank whose share has nothing cannot follow rank 0.
+"""Conditions that leave out batches: a rank whose share has nothing to train, or nothing good, cannot follow rank 0.
 
 Behind ``if n == 0: continue`` a program divides by ``n``, and takes the mean of what a mask selects. Where rank 0 alone
-decided, another rank would do so with its own zero.
+decided, another rank would do so with its own zero, or train what ``if not is_valid(batch): continue`` leaves out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
 from ds_migrate.plain.edits.wrapping import wrap
+from ds_migrate.plain.ranks.agreement.agreed_conditions import FINITE, is_backpropagated
 from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, test_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, code, dotted, last_name
+from ds_migrate.syntax.nodes import called_name, code, last_name
 from ds_migrate.syntax.source import SourceFile
 
 Differs = Callable[[cst.BaseExpression, SourceFile], bool]
@@ -59,16 +60,30 @@ class EmptyBatches:
 
     def _helper(self, node: Condition, file: SourceFile) -> str | None:
         """Return which ranks decide so that none trains what its own condition leaves out; None where rank 0 may."""
-        if not isinstance(node, (cst.If, cst.While)) or not self._asks_for_any(node.test, file):
+        if isinstance(node, cst.While) and self._asks_for_any(node.test, file) and self._common.holds(node.body):
+            return ALL if self._is_of_batch(node, file, set()) else None
+        if not isinstance(node, cst.If):
             return None
-        trains = self._common.holds(node.body)
-        if isinstance(node, cst.While):
-            return ALL if trains and self._is_of_batch(node, file, set()) else None
+        if not self._asks_for_any(node.test, file) and not self._asks_function(node.test, file):
+            return None
+        return (ALL if self._common.holds(node.body) else ANY) if self.leaves_out(node, file) else None
+
+    def leaves_out(self, node: Condition, file: SourceFile) -> bool:
+        """Return whether a condition decides if a batch is trained."""
+        if not isinstance(node, cst.If):
+            return False
         other = node.orelse is not None and self._common.holds(node.orelse)
-        leaves_out = other or _leaves_out(node, file)
-        if trains == leaves_out or not self._is_of_batch(node, file, set()):
-            return None
-        return ALL if trains else ANY
+        is_left_out = other or _leaves_out(node, file)
+        return self._common.holds(node.body) != is_left_out and self._is_of_batch(node, file, set())
+
+    def _asks_function(self, test: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a condition is what a function finds of a batch: ``not is_valid(batch)``."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._asks_function(test.expression, file)
+        if isinstance(test, cst.BooleanOperation):
+            return self._asks_function(test.left, file) or self._asks_function(test.right, file)
+        is_asked = isinstance(test, cst.Call) and called_name(test) not in FINITE
+        return is_asked and self._differs(test, file)
 
     def _asks_for_any(self, test: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a condition asks if there is something, or how large; not whether a loss is zero."""
@@ -86,7 +101,7 @@ class EmptyBatches:
                 return True
             if self._sizes.differ(test, file):
                 return True
-            return code(limit) in _FEW and not _is_backpropagated(test.left, file)
+            return code(limit) in _FEW and not is_backpropagated(test.left, file)
         if isinstance(test, cst.Call):
             return called_name(test) in _TESTS | _COUNTS or self._sizes.ask_for_any(test, file)
         return isinstance(test, (cst.Name, cst.Attribute))
@@ -125,6 +140,8 @@ def _leaves_out(node: cst.If, file: SourceFile) -> bool:
 
 def _is_extreme(node: cst.BaseExpression) -> bool:
     """Return whether an expression is the largest or smallest of what a batch has, as the longest of its sequences."""
+    while isinstance(node, cst.Subscript):  # x.max(0)[0]
+        node = node.value
     if isinstance(node, cst.Call) and called_name(node) in ("item", "int", "float"):
         inner = node.func.value if isinstance(node.func, cst.Attribute) else node.args[0].value if node.args else node
         return inner is not node and _is_extreme(inner)
@@ -135,13 +152,3 @@ def _is_count(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Subscript):
         return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
     return isinstance(node, cst.Call) and called_name(node) in _COUNTS
-
-
-def _is_backpropagated(node: cst.BaseExpression, file: SourceFile) -> bool:
-    """Return whether a number is a loss: where that is zero, its gradients are too, and no rank fails."""
-    if isinstance(node, cst.Call) and called_name(node) == "item" and isinstance(node.func, cst.Attribute):
-        node = node.func.value
-    name, function = dotted(node), file.function(node)
-    calls = (call.func for call in file.nodes(cst.Call, below=function or file.module))
-    losses = {dotted(func.value) for func in calls if isinstance(func, cst.Attribute) and func.attr.value == "backward"}
-    return name is not None and name in losses
