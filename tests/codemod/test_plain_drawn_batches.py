@@ -422,6 +422,26 @@ def test_what_passes_the_batches_of_a_loader_on_is_not_reviewed(tmp_path: Path) 
     assert not [f for f in result.findings if "in the place of a DataLoader" in f.message]
 
 
+def test_an_own_class_that_may_feed_a_step_in_the_place_of_a_loader_is_reviewed(tmp_path: Path) -> None:
+    source = """
+    class FastLoader:
+        def __init__(self, source, loader=None):
+            self.source, self.loader = source, loader
+
+        def __iter__(self):
+            for batch in {batches}:
+                yield batch
+    """
+    other = "FastLoader(data, DataLoader(data))"
+    found = {}
+    for batches in ("self.source.batches()", "self.loader"):
+        text = HEADER + textwrap.dedent(source.format(batches=batches)) + textwrap.dedent(OTHER.format(other=other))
+        [result] = run(tmp_path, train=text).files
+        found[batches] = [f.message for f in result.findings if "in the place of a DataLoader" in f.message]
+    what = "may feed the step in the place of a DataLoader: several ranks train on the same data then"
+    assert found == {"self.source.batches()": [f"FastLoader() {what}"], "self.loader": []}
+
+
 def test_a_task_s_loader_of_one_batch_stays_whole(tmp_path: Path) -> None:
     text = """
     import random

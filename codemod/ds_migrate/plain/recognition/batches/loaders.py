@@ -21,7 +21,7 @@ def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: in
     if held or depth == 0:
         return held
     given, instances = given_loaders(node, file, flow, depth), of_kind(values, Kind.INSTANCE)
-    return given if len(given) == 1 else _loaders_in(instances, flow, depth) or given or _begun(values, flow, depth)
+    return given if len(given) == 1 else loaders_in(instances, flow, depth) or given or _begun(values, flow, depth)
 
 
 def _begun(iterators: Values, flow: Flow, depth: int) -> Values:
@@ -42,11 +42,11 @@ def are_mixed(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int
         return False
     instances = of_kind(values, Kind.INSTANCE)
     if instances and len(given_loaders(node, file, flow, depth)) != 1:
-        return len(_loaders_in(instances, flow, depth)) > 1 and not all(_is_drawn_from_once(v, flow) for v in instances)
+        return len(loaders_in(instances, flow, depth)) > 1 and not all(_is_drawn_from_once(v, flow) for v in instances)
     return any(are_mixed(part, file, flow, depth - 1) for part in parts_of(node, file, flow))
 
 
-def _loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
+def loaders_in(instances: Values, flow: Flow, depth: int) -> Values:
     """Return the loaders that objects iterate over. All objects of a class are one value, with the loaders of each."""
     return frozenset(
         v for instance in instances for inner, within in _iterated_by(instance, flow)
