@@ -578,6 +578,14 @@ def test_each_rank_prints_the_lines_that_name_it(tmp_path: Path) -> None:
     assert "\nprint(f'rank {ddp_rank}: {len(loader)}')\nif is_main_rank():\n    print('done')\n" in after
 
 
+def test_each_rank_prints_such_lines_where_a_part_of_a_pipeline_is_trained(tmp_path: Path) -> None:
+    starts = HEADER + "torch.distributed.init_process_group('gloo')\nrank = torch.distributed.get_rank()\n"
+    made = "from diffusers import StableDiffusionPipeline\npipe = StableDiffusionPipeline.from_pretrained('a')\n"
+    loop = LOOP.replace("model = Net()", "model = pipe.unet")
+    after = convert(tmp_path, made + starts + loop + "print(f'rank {rank}: {len(loader)}')\n")
+    assert "\nprint(f'rank {rank}: {len(loader)}')\n" in after
+
+
 def test_a_log_file_that_rank_0_writes_is_flushed_to_the_disk_by_rank_0(tmp_path: Path) -> None:
     helpers = """
         import os

@@ -33,7 +33,7 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
 
 def are_called(parts: Values, flow: Flow) -> bool:
     """Return whether the parts of an object are called themselves, as a pipeline's ``unet``: they are modules."""
-    called = flow.once("called", lambda: _called(flow))
+    called = flow.once("called values", lambda: _called(flow))
     return bool(parts) and called >= parts
 
 
