@@ -116,6 +116,33 @@ def test_parameters_are_followed_through_lists_of_a_container(
             F.mse_loss(model(x), y).backward()
             optimizer.step()
         """
+    converted = convert(tmp_path, body(text))
+    assert "model=model," in converted
+    assert "keep_gradients" not in converted  # the group is there when the engine is made
+
+
+def test_parameters_of_parts_are_followed_where_a_comprehension_uses_the_name_too(tmp_path: Path) -> None:
+    text = """
+        def make_optimizer(net):
+            g = [], []
+            norms = tuple(v for k, v in torch.nn.__dict__.items() if "Norm" in k)
+            for v in net.modules():
+                if isinstance(v, norms):
+                    g[0].append(v.weight)
+                if hasattr(v, "im"):
+                    g[1].append(v.im.implicit)
+            optimizer = torch.optim.SGD(g[0], lr=0.1)
+            optimizer.add_param_group({"params": g[1], "weight_decay": 0.0})
+            return optimizer
+
+
+        model = Net()
+        optimizer = make_optimizer(model)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
     assert "model=model," in convert(tmp_path, body(text))
 
 

@@ -60,10 +60,16 @@ def named_before(
 
 
 def added_groups(
-    first: Bound, members: list[Bound], statement: cst.BaseStatement, flow: Flow
-) -> tuple[list[cst.Call], list[Call]]:
-    """Return the calls of ``add_param_group()`` behind which the engine can be made, and those that come later."""
+    member: Bound, members: list[Bound], statement: cst.BaseStatement, flow: Flow
+) -> tuple[list[cst.Call], list[cst.Call], list[Call]]:
+    """Return the calls of ``add_param_group()`` in another function that makes an optimizer and returns it.
+
+    Then those behind which the engine can be made, and those that come later.
+    """
+    making = {id(each.maker[1]): each.maker[0].function(each.maker[1]) for each in members}
+    outside = [f for f in making.values() if f is not None and f is not member.file.function(statement)]
     optimizers, found, later = {member.optimizer for member in members}, list[cst.Call](), list[Call]()
+    within: list[cst.Call] = []
     for file, node in flow.attributes("add_param_group"):
         call = file.parent(node)
         if not flow.values(node.value, file) & optimizers:
@@ -71,11 +77,13 @@ def added_groups(
         line = file.statement(node)
         if not isinstance(call, cst.Call):
             raise UnknownOwnerError("add_param_group is not called where it is named")
-        if file is first.file and _follows(line, statement, file, frozenset(optimizers), flow):
+        if any(file.function(node) is function for function in outside):
+            within += [call] if file.function(node) is making[id(member.maker[1])] else []
+        elif file is member.file and _follows(line, statement, file, frozenset(optimizers), flow):
             found.append(call)
         else:
             later.append((file, call))
-    return found, later
+    return within, found, later
 
 
 def _follows(

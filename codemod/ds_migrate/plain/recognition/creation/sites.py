@@ -166,9 +166,9 @@ def _site(variable: tuple[int, str], members: list[Bound], statement: cst.BaseSt
     for member in members:
         maker_file, maker = member.maker
         try:
-            added, later = added_groups(first, members, statement, flow)
+            within, added, later = added_groups(member, members, statement, flow)
             known = flow.copies.calls(member.optimizer)
-            owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, flow.callers))
+            owners = owners_of(maker, maker_file, flow, known, _only_calls(maker, maker_file, flow.callers), within)
             groups = [owners_of_group(call, file, flow) for call in added]
             later_groups = [(place, owners_of_later(place, owners, flow)) for place in later]
         except UnknownOwnerError as error:

@@ -32,7 +32,7 @@ def whole_of(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Base
     while isinstance(node, (cst.Attribute, cst.Subscript)):
         node = node.value
         values = flow.values(node, file)
-        if values != of_kind(values, Kind.PART):
+        if values != of_kind(values, Kind.PART, Kind.EXTERNAL):
             break
     return node
 

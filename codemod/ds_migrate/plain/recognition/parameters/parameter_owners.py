@@ -22,12 +22,17 @@ _DEPTH = 24
 
 
 def owners_of(
-    maker: cst.Call, file: SourceFile, flow: Flow, calls: Sequence[Call], only_calls: Sequence[Call]
+    maker: cst.Call,
+    file: SourceFile,
+    flow: Flow,
+    calls: Sequence[Call],
+    only_calls: Sequence[Call],
+    groups: Sequence[cst.Call] = (),
 ) -> Owners:
     """Return the modules whose parameters the call that makes an optimizer is given.
 
     ``calls`` are those of the functions around it that return the optimizer, the innermost first; ``only_calls`` those
-    of functions around it that are called at one place.
+    of functions around it that are called at one place; ``groups`` are those of ``add_param_group()`` beside it.
 
     Raises:
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
@@ -62,6 +67,13 @@ def owners_of(
         owners.is_partial = True
         for node in modules:
             add_module(node, file, flow, owners)
+    for call in groups:
+        owners.is_partial = True
+        try:
+            _collect_group(call, file, flow, owners)
+        except UnknownOwnerError:
+            if len(owners.values) != 1 or owners.tensors:  # match_torch() refuses those of another module
+                raise
     if not owners.values and not owners.tensors:
         raise UnknownOwnerError("it is given parameters of no module that can be followed")
     if owners.has_own_parameters:  # its other modules are parts of the module itself
@@ -86,8 +98,13 @@ def owners_of_group(call: cst.Call, file: SourceFile, flow: Flow) -> Owners:
     Raises:
         UnknownOwnerError: some of the parameters belong to none, or cannot be followed.
     """
-    owners, group = Owners(), argument(call, 0, "param_group")
+    owners = Owners()
+    _collect_group(call, file, flow, owners)
+    return owners
+
+
+def _collect_group(call: cst.Call, file: SourceFile, flow: Flow, owners: Owners) -> None:
+    group = argument(call, 0, "param_group")
     if group is None or group.star:
         raise UnknownOwnerError("add_param_group() is given no parameters that can be followed")
     collect(group.value, file, flow, owners, _DEPTH)
-    return owners
