@@ -835,6 +835,8 @@ _FILLED = 'loaders = {}\nfor split in ("train", "val"):\n    loaders[split] = ma
         ("both = [DataLoader(d, batch_size=4) for d in (data, data)]\na, b = both", "a", "b"),
         (_FILLED, 'loaders["train"]', 'loaders["val"]'),
         ('def both():\n    return [make(s) for s in ("train", "val")]\n\n\na, b = both()', "a", "b"),
+        ('loaders = {"val": make("val"), "train": make("train")}', 'loaders["train"]', 'loaders["val"]'),
+        ('loaders = {"val": make("val")}\nloaders["train"] = make("train")', 'loaders["train"]', 'loaders["val"]'),
     ],
 )
 def test_the_loader_that_trains_is_divided_behind_what_makes_one_for_each_split(
@@ -845,6 +847,54 @@ def test_the_loader_that_trains_is_divided_behind_what_makes_one_for_each_split(
     after = (report.files[0].after or b"").decode()
     assert f"{made}\n{train} = shard({train})\nfor x, y in {train}:\n" in after.replace(_engine(after), "")
     assert after.count("shard(") == 1 and not list(report.findings(Severity.REVIEW))
+
+
+def test_an_item_that_several_lines_set_is_not_divided_behind_one_of_them(tmp_path: Path) -> None:
+    made = 'loaders = {"val": make("val"), "train": make("train")}\nif len(data) > 9:\n    loaders["train"] = make("a")'
+    text = UNPACKED.replace("MADE", made).replace("TRAIN", 'loaders["train"]').replace("VAL", 'loaders["val"]')
+    report = run(tmp_path, train=HEADER + text)
+    assert b"return shard(DataLoader(" in (report.files[0].after or b"")
+    assert any("may make loaders for evaluation too" in f.message for _, f in report.findings(Severity.REVIEW))
+
+
+MADE_IN_ROUNDS = """\
+def make(split):
+    return DataLoader(data, batch_size=4, shuffle=split == "train")
+
+
+def run_epoch(model, loader, optimizer, is_training=True):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        if optimizer is not None and is_training:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for phase in ["train", "val"]:
+    loader = make(phase)
+    run_epoch(model, loader, GIVEN)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ('optimizer if phase == "train" else None', '    if phase == "train":\n        loader = shard(loader)\n'),
+        ('optimizer, phase != "val"', '    if phase == "train":\n        loader = shard(loader)\n'),
+        ("optimizer, is_training=phase in wanted", "return shard(DataLoader("),
+    ],
+)
+def test_a_loader_that_a_loop_makes_for_each_phase_is_divided_where_it_trains(
+    given: str, expected: str, tmp_path: Path
+) -> None:
+    """That of the validation was divided too, and its metrics were of one rank's share, without a finding."""
+    report = run(tmp_path, train=HEADER + MADE_IN_ROUNDS.replace("GIVEN", given))
+    assert expected in (report.files[0].after or b"").decode()
+    found = [f for _, f in report.findings(Severity.REVIEW) if "may make loaders for evaluation too" in f.message]
+    assert len(found) == (expected.startswith("return"))
 
 
 def _engine(text: str) -> str:

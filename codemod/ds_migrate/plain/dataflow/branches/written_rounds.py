@@ -39,6 +39,9 @@ def constant_of(node: cst.BaseExpression, bindings: Bindings, file: SourceFile, 
         return constant_of(value, bindings, file, flow, depth - 1) if value is not None else ""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         return {"True": "False", "False": "True"}.get(constant_of(node.expression, bindings, file, flow, depth), "")
+    if isinstance(node, cst.IfExp):
+        chosen = {"True": node.body, "False": node.orelse}.get(constant_of(node.test, bindings, file, flow, depth))
+        return constant_of(chosen, bindings, file, flow, depth) if chosen is not None else ""
     if isinstance(node, cst.BooleanOperation):
         decisive = "False" if isinstance(node.operator, cst.And) else "True"
         sides = [constant_of(side, bindings, file, flow, depth) for side in (node.left, node.right)]

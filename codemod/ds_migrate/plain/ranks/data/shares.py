@@ -129,20 +129,17 @@ def share_data(
             review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
         is_shared = id(maker) in mixed or may_evaluate(maker, file, steps, plan.facts)
         names = names_of(maker, steps, plan.facts) if is_shared else []
+        phase = training_phase(maker, file, steps) if is_shared and not names else None
+        names += [phase] if phase is not None else []
         for one in names:
             if (id(one.statement), one.text) not in written:  # several calls may make the loader of a name
                 written.add((id(one.statement), one.text))
-                one.file.after(one.statement, f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})")
+                line = f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})"
+                one.file.after(one.statement, f"if {one.condition}:\n    {line}" if one.condition else line)
             converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
             for note in lengths_before_share(maker, file, one, plan.facts) if is_of_one_process else ():
                 review(note)
         if names:
-            continue
-        phase = training_phase(maker, file, steps) if is_shared else None
-        if phase is not None:
-            line = f"{phase.name} = {runtime.name(file, 'shard')}({phase.name})"
-            file.after(phase.statement, f"if {phase.condition}:\n    {line}" if phase.condition else line)
-            converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
             continue
         wrap(file, maker, runtime.name(file, "shard"))
         if is_shared and not only_trains(maker, file, steps, plan.facts):

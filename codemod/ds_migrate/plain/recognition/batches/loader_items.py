@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
+from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call, literal_index, named_items
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.phases import phase_around
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.nodes import code, dotted, elements, indices_of, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4  # functions that a dict is passed to
-
-
-@dataclass(frozen=True, eq=False)
-class LoaderName:
-    """A name that is assigned a loader which a function returns. ``text``: the name, or ``self.loader``."""
-
-    file: SourceFile
-    statement: cst.BaseStatement
-    text: str
 
 
 def item_name(node: cst.Subscript, file: SourceFile, inner: cst.CSTNode, facts: LoopFacts) -> LoaderName | None:
@@ -57,10 +48,23 @@ def _item_of(
     filling = _filling_loop(assign, text, key, other, facts)
     if filling is not None and phase_around(inner, file) is None:  # else the loop divides that of the phase itself
         return LoaderName(other, filling, f'{text}["{key}"]')
-    is_whole = isinstance(assign.value, (cst.Call, cst.DictComp)) and dotted(assign.targets[0].target) == text
+    if isinstance(assign.value, cst.Dict):
+        statement = _setting(assign, text, key, other)
+    is_whole = isinstance(assign.value, (cst.Call, cst.Dict, cst.DictComp)) and dotted(assign.targets[0].target) == text
     if not is_whole or not isinstance(statement, cst.SimpleStatementLine):
         return None
     return LoaderName(other, statement, f'{text}["{key}"]')
+
+
+def _setting(assign: cst.Assign, text: str, key: str, file: SourceFile) -> cst.CSTNode | None:
+    """Return the one statement that sets an item of a dict, which makes the dict or follows it in the same block."""
+    items = [node for node in file.nodes(cst.Subscript) if dotted(node.value) == text and literal_index(node) == key]
+    setting = [file.statement(item) for item in items if isinstance(file.parent(item), cst.AssignTarget)]
+    own = named_items(assign.value) or {}
+    made = [file.statement(assign)] if key in own else []
+    block = file.parent(file.statement(assign))
+    found = [*made, *setting]
+    return found[0] if len(found) == 1 and file.parent(found[0]) is block else None
 
 
 def _filling_loop(assign: cst.Assign, text: str, key: str, file: SourceFile, facts: LoopFacts) -> cst.For | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
+from ds_migrate.plain.dataflow.branches.written_rounds import Bindings, is_left_out
 from ds_migrate.plain.dataflow.calls.callers import is_repeated
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
-from ds_migrate.plain.recognition.batches.loader_items import LoaderName, are_texts, assignments, item_name
+from ds_migrate.plain.recognition.batches.loader_items import are_texts, assignments, item_name
+from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName, in_rounds, is_under_condition
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, parts_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.module_start import asks_for_main
@@ -31,8 +33,11 @@ def names_of(maker: cst.Call, steps: Sequence[Step], facts: LoopFacts) -> list[L
     try:
         for step in steps:
             for file, node in sources_of(step.file, step.node, facts, depth=3):
-                for name in _names(node, file, step.node, maker, facts, _DEPTH):
-                    found[id(name.statement), name.text] = name
+                names = _names(node, file, step.node, maker, facts, _DEPTH)
+                for name in _in_rounds(names, step.node, step.file, facts) if file is step.file else names:
+                    known = found.setdefault((id(name.statement), name.text), name)
+                    if known.condition != name.condition:
+                        return []
     except _UnknownNameError:
         return []
     return list(found.values())
@@ -219,4 +224,28 @@ def _of_parameter(
         arg = facts.flow.given(call, function, name, caller)
         if arg is None or arg.star:
             raise _UnknownNameError
-        yield from _names(arg.value, caller, call, maker, facts, depth - 1)
+        names = _names(arg.value, caller, call, maker, facts, depth - 1)
+        yield from _in_rounds(names, call, caller, facts, (function, inner, file))
+
+
+def _in_rounds(
+    names: Iterable[LoaderName],
+    node: cst.CSTNode,
+    file: SourceFile,
+    facts: LoopFacts,
+    below: tuple[cst.FunctionDef, cst.CSTNode, SourceFile] | None = None,
+) -> Iterator[LoaderName]:
+    """Yield names, with the condition of those rounds of a loop around a node that train.
+
+    Args:
+        below: where the node is a call, its function, and what that runs for each batch, with its file.
+    """
+
+    def is_idle(bindings: Bindings) -> bool:
+        if is_left_out(node, file, bindings, facts.flow):
+            return True
+        return below is not None and leaves_out(cst.ensure_type(node, cst.Call), file, *below, facts.flow, bindings)
+
+    is_conditional = is_under_condition(node, file) or (below is not None and is_under_condition(*below[1:]))
+    for name in in_rounds(names, node, file, is_idle, is_conditional, facts.flow):
+        yield _known(name)

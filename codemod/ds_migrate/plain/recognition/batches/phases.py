@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.syntax.nodes import code, dotted, single_index, walk
 from ds_migrate.syntax.source import SourceFile
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingPhase:
-    """The loader of the phase that trains.
-
-    Attributes:
-        statement: behind which the loader is known by its name.
-        name: its name there, such as ``loaders["train"]``.
-        condition: that holds in the phase, where the name is that of each phase's loader.
-    """
-
-    statement: cst.BaseStatement
-    name: str
-    condition: str = ""
-
-
-def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> TrainingPhase | None:
+def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> LoaderName | None:
     """Return the loader of the one phase in which there are steps, of the loaders that a call makes for each phase."""
     found = {phase_around(step.node, step.file) for step in steps}
     if len(found) != 1 or None in found:
@@ -45,7 +30,7 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
         if not (isinstance(assign, cst.Assign) and len(assign.targets) == 1 and is_by_phase and phase in known):
             return None
         name = dotted(assign.targets[0].target)
-        return None if name is None or not over else TrainingPhase(file.statement(maker), f'{name}["{phase}"]')
+        return None if name is None or not over else LoaderName(file, file.statement(maker), f'{name}["{phase}"]')
     if isinstance(around, cst.Assign) and len(around.targets) == 1:
         target = around.targets[0].target
         if isinstance(target, cst.Subscript) and over:
@@ -53,7 +38,7 @@ def training_phase(maker: cst.Call, file: SourceFile, steps: Sequence[Step]) -> 
     if isinstance(around, cst.Assign) and len(around.targets) == 1 and isinstance(around.targets[0].target, cst.Name):
         loops = [outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)]
         if any(dotted(loop.target) == variable for loop in loops) and all(step.file is file for step in steps):
-            return TrainingPhase(file.statement(maker), around.targets[0].target.value, test)
+            return LoaderName(file, file.statement(maker), around.targets[0].target.value, test)
     return None
 
 
@@ -89,13 +74,13 @@ def _left_out(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow
     return frozenset(held - trains) if trains else NOTHING
 
 
-def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile) -> TrainingPhase | None:
+def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile) -> LoaderName | None:
     """Return the loader of a phase where a loop makes one for each: ``loaders[name] = DataLoader(...)``."""
     loop = next((outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)), None)
     name = dotted(single_index(item))
     if loop is None or name is None or dotted(loop.target) != name:
         return None
-    return TrainingPhase(file.statement(maker), code(item), f'{name} == "{phase}"')
+    return LoaderName(file, file.statement(maker), code(item), f'{name} == "{phase}"')
 
 
 def phase_around(node: cst.CSTNode, file: SourceFile) -> tuple[str, str, str, bool] | None:

@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.recognition.batches.loader_rounds import is_of_batch
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import targets, walk
-from ds_migrate.syntax.source import SourceFile
+from ds_migrate.syntax.nodes import walk
 
 
 def undecided_training(makers: Collection[int], facts: LoopFacts) -> Iterator[Note]:
@@ -32,21 +31,13 @@ def undecided_training(makers: Collection[int], facts: LoopFacts) -> Iterator[No
                 conditions.append(outer)
             if isinstance(outer, cst.For):
                 found = {id(facts.flow.node(v)) for v in loaders_of(outer.iter, backward.file, facts.flow)}
-                asked = [one for one in conditions if not _is_of_batch(one.test, outer, backward.file)]
+                asked = [one for one in conditions if not is_of_batch(one.test, outer, backward.file)]
                 asked = [one for one in asked if not _trains_in_both(one, backward, facts)]
                 if len(found & set(makers)) > 1 and asked and id(outer) not in seen:
                     seen.add(id(outer))
                     message = "a condition decides whether this trains: it may evaluate a rank's share of a loader"
                     advice = "call its function with True or False, as written, or reduce the metrics over ranks"
                     yield Note(Code.PLAIN_SAMPLER, backward.file, asked[-1].test, message, advice)
-
-
-def _is_of_batch(test: cst.BaseExpression, loop: cst.For, file: SourceFile) -> bool:
-    """Return whether a condition asks for what each round of a loop sets, as a batch or its loss."""
-    lines = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, below=loop.body)
-    kept = {name for line in lines for target in targets(line) for name in names_in(target)}
-    kept |= {name for line in lines if isinstance(line, cst.NamedExpr) for name in names_in(line.target)}
-    return bool((kept | set(names_in(loop.target))) & {n.value for n in walk(test) if isinstance(n, cst.Name)})
 
 
 def _trains_in_both(condition: cst.If, backward: Backward, facts: LoopFacts) -> bool:
