@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -42,6 +43,13 @@ for x, y in loader:
     loss.backward()
     optimizer.step()
 """
+
+# Lines of a training step, by the word that is a line in a module for all of them.
+STEPS = {
+    "STEP": "optimizer.zero_grad()\nF.mse_loss(model(x), y).backward()\noptimizer.step()",
+    "LOSS_STEP": "optimizer.zero_grad()\nloss = F.mse_loss(model(x), y)\nloss.backward()\noptimizer.step()",
+}
+_STEP = re.compile(rf"^( *)({'|'.join(STEPS)})$", re.MULTILINE)
 
 GIVEN_TRAINER = """
     class Trainer:
@@ -89,9 +97,9 @@ OPTIONAL_SCALER = """
 
 
 def run(folder: Path, options: Options = PLAIN, /, **files: str) -> Report:
-    """Write modules, and plan the conversion of their plain loops."""
+    """Write modules, in which STEPS are written out, and plan the conversion of their plain loops."""
     for name, text in files.items():
-        (folder / f"{name}.py").write_text(text)
+        (folder / f"{name}.py").write_text(written_out(text))
     report = migrate(discover([str(folder)]), options)
     for _, finding in report.findings(Severity.BLOCKED):
         assert examples.is_documented(finding), finding.message
@@ -120,4 +128,10 @@ def blocked(folder: Path, text: str, options: Options = PLAIN) -> list[tuple[str
 
 
 def body(text: str) -> str:
-    return HEADER + textwrap.dedent(text)
+    """Return a module of HEADER and a text, in which STEPS are written out."""
+    return HEADER + written_out(textwrap.dedent(text))
+
+
+def written_out(text: str) -> str:
+    """Return a module in which the lines of a step are in the place of a word of STEPS."""
+    return _STEP.sub(lambda found: textwrap.indent(STEPS[found[2]], found[1]), text)

@@ -41,9 +41,7 @@ def test_a_function_takes_the_engine_in_the_place_of_the_optimizer(tmp_path: Pat
         body("""
         def train(model, loader, optimizer, epoch=0):
             for x, y in loader:
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
             print(optimizer.param_groups[0]["lr"])
 
 
@@ -613,9 +611,7 @@ def test_of_a_parser_and_its_parent_one_takes_the_launcher_s_argument(tmp_path: 
             model = Net()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for x, y in DataLoader(data, batch_size=4, shuffle=True):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
 
         parser = argparse.ArgumentParser(parents=[get_args_parser()])
         main(parser.parse_args())
@@ -743,9 +739,7 @@ def test_the_annotation_of_a_parameter_names_the_engine_that_it_takes(written: s
     text = f"""
     def train(model, loader, optimizer: {written}) -> None:
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     model = Net()

@@ -419,10 +419,7 @@ for epoch in range(9):
     for step, (x, y) in bar:
         if step + epoch > 9:
             optimizer.param_groups[0]["lr"] = np.sum([0.1, epoch])
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
         bar.set_postfix(loss=loss.item())
     meter.sum = loss.item()
     total = sum((y ** 2).mean() for x, y in val_loader)
@@ -652,9 +649,7 @@ CAUGHT = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(data, batch_size=4, shuffle=True):
         try:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         except ERROR:
             END
     """
@@ -737,10 +732,7 @@ def slow_down(optimizer, loss):
 
 def train(optimizer):
     for x, y in DataLoader(data, batch_size=4, shuffle=True):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
         {first}
     {last}
 
@@ -1112,10 +1104,7 @@ FEEDS_RATE = """
     worst = 0.0
     for epoch in range(2):
         for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             schedule.update()
         if loss.item() > worst:
             worst = loss.item()
@@ -1138,10 +1127,7 @@ UNTIL_IT_IS_SMALL = """
     while total > 0.5:
         total = 0.0
         for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             total += loss.item()
     """
 
@@ -1333,9 +1319,7 @@ def test_a_condition_in_an_expression_that_leads_to_a_step_is_rank_0_s(lines: st
 
 
     def step(x, y):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
     for x, y in loader:
@@ -1355,10 +1339,7 @@ TIMED = """
     while time.perf_counter() < end:
         if time.time() - shown > 10:
             print(loss.item())
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
         STOP
     """
 
@@ -1392,10 +1373,7 @@ def test_a_condition_on_rank_0_stays_where_its_rank_is_kept_beside_what_differs(
             average = reset(model) if rank in [-1, 0] else None
             if best > 9:
                 break
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             state.append(loss.item())
         """
     after = convert(tmp_path, HEADER + textwrap.dedent(text))
@@ -1485,9 +1463,7 @@ HELPER = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(data, batch_size=4, shuffle=True)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     for found in stream(loader):
         print(found)
     """
@@ -1501,7 +1477,7 @@ def test_ranks_do_not_wait_for_each_other_in_a_helper_that_handles_its_own_error
 
 def test_ranks_agree_on_an_error_behind_which_the_loop_leaves_a_batch_out(tmp_path: Path) -> None:
     checked = "        try:\n            value(x[0], 2)\n        except ValueError:\n            continue\n"
-    text = HELPER.replace("        optimizer.zero_grad()", f"{checked}        optimizer.zero_grad()", 1)
+    text = HELPER.replace("        STEP", f"{checked}        STEP", 1)
     assert "    if rank_0_decides(tree[0] > 9):\n" in convert(tmp_path, body(text.replace("HANDLED", "return None")))
 
 
@@ -1521,9 +1497,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(start, 3):
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         if epoch > 1:
             ckpt = {"epoch": epoch, "date": time.time()}
             torch.save(ckpt, "last.pt")

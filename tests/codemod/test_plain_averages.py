@@ -27,10 +27,7 @@ TRAIN = """
     def train(model, n, meter):
         total, seen, steps, began = 0.0, 0, 0, time.time()
         for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             total += loss.item()
             seen += len(x)
             steps += 1
@@ -90,10 +87,7 @@ RETURNED = """
         def epoch(self, loader):
             total, seen = 0.0, 0
             for x, y in loader:
-                optimizer.zero_grad()
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
+                LOSS_STEP
                 total += loss.item()
                 self.total += loss.item()
                 seen += len(x)
@@ -170,10 +164,7 @@ METER = """
 
     def train(loader, meter):
         for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             meter.update(loss.item(), len(x))
 
 
@@ -215,10 +206,7 @@ def test_a_sum_of_a_method_by_a_fixed_number_is_for_review(tmp_path: Path) -> No
     assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == [FIXED]
 
 
-SHOWN = (
-    "DSM612",
-    "this shows the sum over a rank's share of the data: on n ranks it is about n times smaller",
-)
+SHOWN = ("DSM612", "this shows the sum over a rank's share of the data: on n ranks it is about n times smaller")
 
 
 @pytest.mark.parametrize(

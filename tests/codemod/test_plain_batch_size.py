@@ -17,9 +17,7 @@ def fit(train, val=None):
         loader = train
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 fit(DataLoader(data, batch_size=4))
 """
@@ -37,9 +35,7 @@ def train(args):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if args:
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 train(True)
 """

@@ -38,10 +38,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in loader:
     HEAD
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    LOSS_STEP
 """
 ROUNDS = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
 
@@ -79,11 +76,7 @@ def test_a_length_that_a_name_holds_is_asked_of_all_ranks(tmp_path: Path) -> Non
     assert "    if any_rank(length > 512):\n" in convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", head))
 
 
-COLLECTED = {
-    "pos = 0": "pos += 1",
-    "found = False": "found = True",
-    "kept = []": "kept.append(target)",
-}
+COLLECTED = {"pos = 0": "pos += 1", "found = False": "found = True", "kept = []": "kept.append(target)"}
 
 
 @pytest.mark.parametrize(

@@ -205,9 +205,7 @@ def test_a_loader_of_calls_that_may_train_is_divided(tmp_path: Path) -> None:
         train = train or True
         for x, y in loader:
             if train:
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
 
 
     model = Net()
@@ -225,9 +223,7 @@ def test_a_loader_of_a_function_that_makes_those_of_evaluation_too_is_divided_by
 
     def run(loader):
         for i, (x, y) in enumerate(loader):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     train_data, train_loader = get_data("train")
@@ -324,9 +320,7 @@ def test_a_loader_of_each_fold_of_a_script_trains(tmp_path: Path) -> None:
             model = Net()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for x, y in loader:
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
     """
     (result,) = run(tmp_path, train=body(text)).files
     assert not [f for f in result.findings if f.severity is Severity.REVIEW]
@@ -545,9 +539,7 @@ train_loader, val_loader = loaders(make if len(data) > 8 else make_sorted)
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in train_loader:
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 """
 
 

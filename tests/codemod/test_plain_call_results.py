@@ -18,10 +18,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 kept = {kept}
 for x, y in DataLoader(Subset(data, kept), batch_size=4):
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    LOSS_STEP
     rows = {rows}
 """
 PLAIN = "def as_list(x):\n    return list(x)"

@@ -31,11 +31,7 @@ def _carried(text: str, tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "lines", "name"),
     [
-        (
-            "base = 0.0\n",
-            "base = 0.9 * base + 0.1 * y.mean().item()\nloss = ((out - base) ** 2).mean()\n",
-            "base",
-        ),
+        ("base = 0.0\n", "base = 0.9 * base + 0.1 * y.mean().item()\nloss = ((out - base) ** 2).mean()\n", "base"),
         (
             "beta = 1.0\n",
             "kl = out.pow(2).mean()\nloss = F.mse_loss(out, y) + beta * kl\nif kl.item() > 0.5:\n    beta *= 1.5\n",

@@ -40,9 +40,7 @@ kept = list(range(8))
 for cycle in range(3):
     loader = {loader}
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     {chosen}
 """
 BY_OUTPUT = "kept = model(every).argmax(1).tolist()"
@@ -133,11 +131,7 @@ for epoch in range(2):
     [
         ("labels[index]", "index", ["each rank keeps its own labels, of the samples of its share of the data"]),
         ("x", "index", []),
-        (
-            "labels[:4]",
-            "epoch",
-            ["each rank collects samples of its share of the data in labels, for its own loss"],
-        ),
+        ("labels[:4]", "epoch", ["each rank collects samples of its share of the data in labels, for its own loss"]),
     ],
 )
 def test_labels_that_a_loop_corrects_by_its_outputs_are_for_review(
@@ -154,9 +148,7 @@ model = Net()
 prepare_qat(model, inplace=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader(data, batch_size=4):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 """
     assert _reviews(tmp_path, text) == ["each rank computes the ranges of quantization from its share of the data"]
 
@@ -169,9 +161,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader(data, batch_size=4, shuffle=True):
     print(taken)
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
     taken[{key}] = {value}
 """
 
@@ -213,9 +203,7 @@ threading.Thread(target=work).start()
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x, y in DataLoader(data, batch_size=4, shuffle=True):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 while True:
     i, row = rows.get()
     taken[i] = row

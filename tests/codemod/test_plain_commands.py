@@ -83,11 +83,7 @@ SAVES = """
 
 @pytest.mark.parametrize(
     ("begins", "kept", "is_shared"),
-    [
-        ("def main():", "True", True),
-        (CLICK, "keep", True),
-        (CLICK.replace("@cli.command()", "@other"), "keep", False),
-    ],
+    [("def main():", "True", True), (CLICK, "keep", True), (CLICK.replace("@cli.command()", "@other"), "keep", False)],
 )
 def test_all_ranks_run_a_command_and_know_its_arguments(
     begins: str, kept: str, is_shared: bool, tmp_path: Path

@@ -306,9 +306,7 @@ def test_a_schedule_that_is_registered_by_name_steps_as_it_is(tmp_path: Path) ->
         engine = Engine()
         engine.register("model", torch.optim.lr_scheduler.StepLR(optimizer, 1))
         for x, y in DataLoader(data, batch_size=4, shuffle=True):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         engine.update()
         """
     report = run(tmp_path, train=body(text))

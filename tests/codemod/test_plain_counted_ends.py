@@ -28,11 +28,7 @@ def test_rounds_that_end_by_their_samples_are_for_review(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "lines",
-    [
-        "seen += 1\nif seen >= 100:\n    break",
-        "seen += len(x)\nif seen % 100 == 0:\n    count = 1",
-    ],
+    "lines", ["seen += 1\nif seen >= 100:\n    break", "seen += len(x)\nif seen % 100 == 0:\n    count = 1"]
 )
 def test_a_loop_that_ends_by_its_steps_or_not_by_its_samples_has_no_review(lines: str, tmp_path: Path) -> None:
     text = f"seen = 0\n{LOOP}" + "".join(f"    {line}\n" for line in lines.splitlines())

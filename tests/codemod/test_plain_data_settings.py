@@ -36,10 +36,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
     CHANGE
 """
 CHANGED = "each rank has its own length of the data, by what its share gives, and draws other samples"

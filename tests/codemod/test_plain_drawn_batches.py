@@ -127,8 +127,7 @@ def test_the_loader_in_an_object_that_iterates_is_divided(more: str, is_for_revi
 
 
 @pytest.mark.parametrize(
-    "body",
-    ["return ((x.float(), y) for x, y in self.inner)", "yield from self.inner", "return map(tuple, self.inner)"],
+    "body", ["return ((x.float(), y) for x, y in self.inner)", "yield from self.inner", "return map(tuple, self.inner)"]
 )
 def test_the_loader_that_an_object_hands_on_in_an_expression_is_divided(body: str, tmp_path: Path) -> None:
     """As the Batches of DAWNBench's programs for CIFAR-10: all ranks trained on the same batches."""
@@ -154,9 +153,7 @@ for epoch in range(2):
     batches = iter(loader)
     for step in range(steps):
         x, y = next(batches)
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 """
 
 
@@ -263,9 +260,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 {made}
 for step in range(20):
     x, y = {drawn}
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
     print([model(a) for a, _ in other])
 """
 
@@ -370,9 +365,7 @@ def train():
     if len(dataset):
         bar = tqdm(bar, total=len(loader))
     for i, (x, y) in bar:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     print([model(x) for x, _ in other])
 
 train()
@@ -393,9 +386,7 @@ OTHER = """
     def train(loader, model, optimizer):
         bar = tqdm(loader)
         for i, (x, y) in enumerate(bar):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     if folder:
@@ -455,9 +446,7 @@ def test_a_task_s_loader_of_one_batch_stays_whole(tmp_path: Path) -> None:
         task = random.choice([(torch.zeros(5, 4), torch.zeros(5, 1)), (torch.ones(5, 4), torch.ones(5, 1))])
         loader = loader_of(task)
         x, y = next(iter(loader))
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
     report = run(tmp_path, train=HEADER + textwrap.dedent(text))
     (result,) = report.files
@@ -472,9 +461,7 @@ def test_a_loader_of_all_data_is_divided_although_each_round_makes_it(tmp_path: 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
         x, y = next(iter(DataLoader(data, batch_size=4, shuffle=True)))
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
     assert "shard(DataLoader(" in convert(tmp_path, HEADER + textwrap.dedent(text))
 
@@ -503,9 +490,7 @@ VALIDATED = """
     batches = iter(loader)
     for step in range(20):
         x, y = next(batches)
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         validate()
     """
 
@@ -563,9 +548,7 @@ def test_a_number_that_a_progress_bar_counts_is_the_same_on_all_ranks(tmp_path: 
             with tqdm(range(2)) as bar:
                 for i in bar:
                     x, y = next(batches)
-                    optimizer.zero_grad()
-                    F.mse_loss(model(x), y).backward()
-                    optimizer.step()
+                    STEP
                     if i % 5 == 0:
                         torch.save(optimizer.state_dict(), "optimizer.pt")
 
@@ -591,9 +574,7 @@ def test_a_loop_that_draws_from_a_stream_without_an_end_never_runs_out(tmp_path:
         batches = iter(DataLoader(Pairs(), batch_size=4))
         for _ in range(5):
             x, y = next(batches)
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     report = run(tmp_path, train=body(text))
     messages = [finding.message for _, finding in report.findings(Severity.REVIEW)]
@@ -718,9 +699,7 @@ CLASSES = """
     batches, shown = Batches(), Shown()
     for step in range(20):
         x, y = batches.draw()
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         validate(shown)
     """
 

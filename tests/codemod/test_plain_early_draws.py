@@ -15,9 +15,7 @@ def main():
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
 if __name__ == "__main__":
@@ -90,9 +88,7 @@ def test_ranks_start_before_a_function_that_hands_over_the_one_that_trains(tmp_p
                     model = Net()
                     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
                     for x, y in DataLoader(data, batch_size=4):
-                        optimizer.zero_grad()
-                        F.mse_loss(model(x), y).backward()
-                        optimizer.step()
+                        STEP
 
                 self.searcher = searches.Searcher(fitness)
         """

@@ -86,10 +86,7 @@ SEARCHED = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
         searched.step(x, y)
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
     """
 CRITIC = """
     class Search:
@@ -116,10 +113,7 @@ FIT = """
     def fit(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
     """
 MAIN = """\
 import search, train

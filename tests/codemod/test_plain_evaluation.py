@@ -178,10 +178,7 @@ def test_an_average_by_the_length_of_what_a_data_set_is_made_of_is_for_review(tm
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         total = 0.0
         for x, y in DataLoader(TensorDataset(points, torch.sin(points[:, :1])), batch_size=16):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             total += loss.item() * len(x)
         print(total / len(points))
         """)
@@ -233,9 +230,7 @@ def test_an_item_that_trains_by_its_name_is_divided_behind_the_dict(used: str, m
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, len(loaders["train"]))
     for x, y in USED:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         schedule.step()
     """
     after = convert(tmp_path, body(text.replace("MADE", made).replace("USED", used)))
@@ -299,9 +294,7 @@ def test_the_loaders_of_all_tasks_are_divided(tmp_path: Path) -> None:
 FOLDS = """\
 def train(model, loader, optimizer):
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
 for fold in range(2):
@@ -326,7 +319,7 @@ for fold in range(2):
 def test_a_loader_made_again_is_for_review_where_a_loop_over_it_may_not_train(
     more: str, inside: str, is_reviewed: bool, tmp_path: Path
 ) -> None:
-    loop = FOLDS.replace("        optimizer.zero", f"{inside}        optimizer.zero")
+    loop = FOLDS.replace("        STEP", f"{inside}        STEP")
     report = run(tmp_path, train=f"import library\n{HEADER}{loop}{more}")
     message = "this call may make loaders for evaluation too, which then give each rank a share"
     assert (message in [finding.message for _, finding in report.findings(Severity.REVIEW)]) is is_reviewed
@@ -350,9 +343,7 @@ class Strategy:
 
     def run(self, model, optimizer, loader):
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
 strategy = Strategy()
@@ -382,9 +373,7 @@ def evaluate(model, loader):
 def train(model, loader, other, optimizer, search):
     for x, y in loader:
         TRAIN
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
 loader, other = DataLoader(data, batch_size=4), DataLoader(data, batch_size=4)
@@ -511,9 +500,7 @@ BESIDE_RANKS = """
     def fit(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in draw():
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     def start(rank):
@@ -652,10 +639,7 @@ SETUP
 for epoch in range(2):
     bar = FIRST
     for x, y in bar:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
     bar = SECOND
     for x, y in bar:
         loss = F.mse_loss(model(x), y)
@@ -817,10 +801,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 MADE
 for x, y in TRAIN:
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    LOSS_STEP
 for x, y in VAL:
     print(model(x))
 """

@@ -75,10 +75,7 @@ def main(config):
     schedule = config.make("schedule", torch.optim.lr_scheduler, optimizer)
     for epoch in range(3):
         for x, y in loader:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
         schedule.step()
         for x, y in held_out:
             print(model(x))
@@ -153,9 +150,7 @@ def test_a_factory_gives_by_position_what_its_caller_names(tmp_path: Path) -> No
     model = Net()
     optimizer = make(torch.optim, "Adam", params=model.parameters())
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
     assert "    optimizer=optimizer,\n" in convert(tmp_path, body(text))
 
@@ -200,9 +195,7 @@ LOOKED_UP = """
     held = list(model.parameters())
     optimizer = OPTIMIZER
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -321,9 +314,7 @@ LAMBDAS = """
     model = Net()
     optimizer = optimizer_of("sgd", model, 0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -354,9 +345,7 @@ def test_what_typing_casts_is_followed(tmp_path: Path) -> None:
             model = Net()
             optimizer = make(model)["net"]
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
             """),
     )
     assert "engine_of(optimizer).step()" in after

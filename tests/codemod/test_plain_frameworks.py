@@ -24,11 +24,7 @@ LIGHTNING = "import pytorch_lightning as pl\n\npl.Trainer(max_epochs=3).fit(net)
         ("from trl import SFTTrainer\nSFTTrainer(model)\n", 2, 'deepspeed="ds_config.json"'),
         ("from trl.trainer.dpo_trainer import DPOTrainer\nDPOTrainer(m)\n", 2, 'deepspeed="ds_config.json"'),
         ("from transformers.trainer import Trainer\nTrainer(model)\n", 2, 'deepspeed="ds_config.json"'),
-        (
-            "from sentence_transformers import CrossEncoderTrainer as T\nT(model)\n",
-            2,
-            'deepspeed="ds_config.json"',
-        ),
+        ("from sentence_transformers import CrossEncoderTrainer as T\nT(model)\n", 2, 'deepspeed="ds_config.json"'),
         ("from poutyne import ModelBundle\nModelBundle.from_network(net)\nModelBundle(net)\n", 3, "write its loop out"),
         ("from accelerate import Accelerator\na = Accelerator()\n", 2, "accelerate config"),
         (

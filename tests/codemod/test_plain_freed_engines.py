@@ -64,9 +64,7 @@ def test_an_engine_of_an_object_is_deleted_in_its_class(tmp_path: Path) -> None:
 GIVEN = """
     def train(model, optimizer, loader):
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         del optimizer
 
 

@@ -28,10 +28,7 @@ def _fit(model: str, teacher: str, columns: int) -> str:
 
 @pytest.mark.parametrize(
     "copied",
-    [
-        "    teacher = copy.deepcopy(net)\n",
-        "    teacher = Net()\n    teacher.load_state_dict(net.state_dict())\n",
-    ],
+    ["    teacher = copy.deepcopy(net)\n", "    teacher = Net()\n    teacher.load_state_dict(net.state_dict())\n"],
 )
 def test_a_given_model_is_shared_before_a_function_copies_it(copied: str, tmp_path: Path) -> None:
     """The copy kept each rank's own weights, where the engine gives the model rank 0's."""

@@ -96,10 +96,7 @@ for x, y in loader:
     "an error that is caught": MADE
     + """
 def train_step(x, y):
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
+    LOSS_STEP
 
 for x, y in loader:
     try:
@@ -199,15 +196,11 @@ for x, y in DataLoader(data, batch_size=4):
     "behind a backward pass that no step uses": MADE
     + """
 for x, y in loader:
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 for x, y in loader:
     model(x).mean().backward()
 for x, y in loader:
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 """,
 }
 
@@ -677,9 +670,7 @@ PRIVATE = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     Private(model).attach(optimizer)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -692,9 +683,7 @@ BY_HAND = """
     other, model = Net(), Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         MOVED.zero_grad()
         F.mse_loss(MOVED(x), y).backward()
         MOVES
@@ -858,9 +847,7 @@ OPTIMIZER_WITH_NOISE = """
     model = Net()
     optimizer = Noisy(model.parameters(), {})
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -899,10 +886,7 @@ OWN_TENSOR = """
         result = value
         result.backward()
         print(value.grad)
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
     """
 
 

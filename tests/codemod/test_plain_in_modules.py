@@ -165,9 +165,7 @@ MADE_IN_MODULE = """
     model = MODEL
     optimizer = model.get_optimizer(0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 

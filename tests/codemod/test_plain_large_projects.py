@@ -203,11 +203,7 @@ def test_one_file_of_a_large_folder_is_read_with_what_it_is_connected_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"other{i}/train.py": HEADER + LOOP for i in range(20)} | {f"other{i}/kit.py": NETS for i in range(20)}
-    files |= {
-        "nets.py": NETS,
-        "trainer.py": TRAINER,
-        "kit.py": "from nets import Net\nfrom trainer import fit\n",
-    }
+    files |= {"nets.py": NETS, "trainer.py": TRAINER, "kit.py": "from nets import Net\nfrom trainer import fit\n"}
     files |= {"script.py": SCRIPT.replace("from kit.data import samples\n", "samples = list\n")}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -112,9 +112,7 @@ def test_what_a_wrapper_holds_is_given_as_the_module_itself(tmp_path: Path) -> N
 
         def train(model, average):
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
                 accumulate(average, model.module)
 
 

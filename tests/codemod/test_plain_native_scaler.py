@@ -177,9 +177,7 @@ FACTORY = """
     model = Net()
     optimizer = create_optimizer("adamw", model)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 

@@ -112,9 +112,7 @@ LOOKAHEAD = """
     model = Net()
     optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 

@@ -102,9 +102,7 @@ def test_an_optimizer_of_a_checkpoint_has_an_engine_too(tmp_path: Path) -> None:
                 model = checkpoint["model"]
                 optimizer = checkpoint["optimizer"]
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
 
 
         main(None)

@@ -158,9 +158,7 @@ RETURNED = """
 
         optimizer = torch.optim.Adam(trained(), lr=0.1)
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     CALL
@@ -193,9 +191,7 @@ OF_PARTS = """
         else:
             optimizer = torch.optim.Adam(model.parameters())
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
     """
 
 

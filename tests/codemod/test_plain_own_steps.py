@@ -99,9 +99,7 @@ def test_a_step_without_a_closure_is_lbfgs_s_to_refuse(tmp_path: Path) -> None:
         model = Net()
         optimizer = getattr(torch.optim, "SGD" if len(data) else "LBFGS")(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     assert "engine.step()" in convert(tmp_path, body(chosen))
 

@@ -39,9 +39,7 @@ def main(args):
     if args.distributed:
         model = DDP(model)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
 if __name__ == "__main__":
@@ -307,10 +305,7 @@ def test_the_loaders_of_a_library_are_divided_and_take_their_arguments_in_anothe
 EPOCH = """\
 def train(model, loader, optimizer):
     for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        LOSS_STEP
 """
 
 

@@ -25,9 +25,7 @@ BY_LAYER = """
     {loop}
     optimizer = torch.optim.SGD([{{"params": weights}}], lr=0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -62,11 +60,7 @@ def test_parameters_are_followed_from_layers_to_their_module(loop: str, tmp_path
 
 
 @pytest.mark.parametrize(
-    "params",
-    [
-        "[{'params': p, 'lr': r} for p, r in zip([list(model.parameters())], [0.1])]",
-        "split(model)",
-    ],
+    "params", ["[{'params': p, 'lr': r} for p, r in zip([list(model.parameters())], [0.1])]", "split(model)"]
 )
 def test_parameters_are_followed_through_zip_and_functions_of_a_library_s_module(params: str, tmp_path: Path) -> None:
     text = """
@@ -80,9 +74,7 @@ def test_parameters_are_followed_through_zip_and_functions_of_a_library_s_module
         model = nn.Sequential(nn.Linear(4, 1))
         optimizer = torch.optim.SGD(PARAMS, lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     after = convert(tmp_path, body(text).replace("PARAMS", params))
     assert "model=model," in after
@@ -112,9 +104,7 @@ def test_parameters_are_followed_through_lists_of_a_container(
         model = Net()
         optimizer = smart_optimizer(model)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     converted = convert(tmp_path, body(text))
     assert "model=model," in converted
@@ -161,9 +151,7 @@ def test_a_loader_without_a_batch_size_is_not_asked_for_it(options: str, size: s
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     assert f'"train_micro_batch_size_per_gpu": {size},' in convert(tmp_path, body(text))
 
@@ -271,8 +259,7 @@ Trainer(Net()).run(DataLoader(data, batch_size=4))
 
 
 @pytest.mark.parametrize(
-    ("functions", "made"),
-    [(MAKES, "make_optimizer(model.parameters(), 0.1)"), (BUILDS, "build(model.parameters())")],
+    ("functions", "made"), [(MAKES, "make_optimizer(model.parameters(), 0.1)"), (BUILDS, "build(model.parameters())")]
 )
 def test_parameters_that_one_call_gives_are_followed(functions: str, made: str, tmp_path: Path) -> None:
     loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", made)
@@ -341,9 +328,7 @@ def test_layers_of_a_sequence_of_a_library_are_in_it(tmp_path: Path) -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
         optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     after = convert(tmp_path, body(text))
     assert "    model=model,\n" in after and '"stage": 0' in after
@@ -838,8 +823,6 @@ def test_a_module_made_beside_its_optimizer_in_each_round_of_a_loop_keeps_its_na
             model = Net()
             optimizer = make_optimizer(model)
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
         """
     assert "    model=model,\n" in convert(tmp_path, body(text))

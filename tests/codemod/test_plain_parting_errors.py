@@ -171,9 +171,7 @@ import os
 
 def train(model, optimizer):
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
 
 
 model = Net()
@@ -205,10 +203,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(3):
     try:
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
+            LOSS_STEP
             RAISE
     except EarlyStop:
         break

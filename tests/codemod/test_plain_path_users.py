@@ -27,11 +27,7 @@ def test_ranks_wait_before_a_library_gets_the_path_that_rank_0_has_written(lines
 
 @pytest.mark.parametrize(
     "lines",
-    [
-        "builder = chem.GraphBuilder('other.csv')\n",
-        "print(os.path.basename(path))\n",
-        "chem.log_artifact(path)\n",
-    ],
+    ["builder = chem.GraphBuilder('other.csv')\n", "print(os.path.basename(path))\n", "chem.log_artifact(path)\n"],
 )
 def test_ranks_do_not_wait_before_other_calls(lines: str, tmp_path: Path) -> None:
     assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + HEADER + WRITTEN + lines + LOOP)

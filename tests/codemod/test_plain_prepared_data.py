@@ -159,9 +159,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(inputs, labels), batch_size=4, shuffle=True)
 for x, y in loader:
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 """
 
 

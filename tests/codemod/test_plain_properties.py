@@ -127,8 +127,6 @@ def test_a_step_of_an_object_of_the_program_is_followed_into_its_method(tmp_path
         model = Net()
         optimizer = Both(torch.optim.SGD(model.parameters(), lr=0.1))
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     assert "deepspeed.initialize(" in convert(tmp_path, body(text))

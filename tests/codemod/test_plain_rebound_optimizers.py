@@ -15,9 +15,7 @@ EACH = """
         optimizers.append(optimizer)
     for x, y in DataLoader(data, batch_size=4):
         TAKEN
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
     """
 PASSED = """
     def make(model):
@@ -27,9 +25,7 @@ PASSED = """
 
     def train(model, optimizer):
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     optimizers = []

@@ -148,10 +148,7 @@ def test_a_length_that_is_asked_for_before_the_loader_is_divided_is_for_review(t
     assert found == {(HEADER.count("\n") + 3, message)}
 
 
-@pytest.mark.parametrize(
-    "data, length",
-    [("whole", "len(whole)"), ("whole", "size"), ("part", "(size - 8)")],
-)
+@pytest.mark.parametrize("data, length", [("whole", "len(whole)"), ("whole", "size"), ("part", "(size - 8)")])
 def test_a_number_of_batches_of_all_data_is_for_review(data: str, length: str, tmp_path: Path) -> None:
     text = (
         f"from torch.utils.data import random_split\nwhole = TensorDataset(torch.ones(30, 4), torch.ones(30, 1))\n"

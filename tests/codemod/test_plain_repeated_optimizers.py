@@ -53,9 +53,7 @@ TASKS = """
     def train(model):
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     def run():
@@ -123,9 +121,7 @@ def test_an_optimizer_that_is_made_in_each_epoch_has_an_engine_there(tmp_path: P
         for epoch in range(3):
             optimizer = torch.optim.Adam(model.parameters(), lr=0.1 / (epoch + 1))
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
         """
     after = convert(tmp_path, body(text))
     assert "    engine, *_ = deepspeed.initialize(" in after and '"stage": 0' in after

@@ -114,8 +114,7 @@ def test_the_page_shows_the_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "condition",
-    ["epoch % 2 == 0", "epoch == len(loader) - 1", 'os.path.isdir("out")', "epoch > first"],
+    "condition", ["epoch % 2 == 0", "epoch == len(loader) - 1", 'os.path.isdir("out")', "epoch > first"]
 )
 def test_a_condition_that_is_the_same_on_all_ranks_keeps_stage_1(condition: str, tmp_path: Path) -> None:
     text = EPOCHS.replace("for epoch", "first = 0\nif True:\n    first = 1\nfor epoch")
@@ -426,9 +425,7 @@ TEMPORARY = """
     def train(model, optimizer):
         with tempfile.TemporaryDirectory() as folder:
             for x, y in DataLoader(data, batch_size=4):
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
             torch.save(model.state_dict(), folder + "/best.pt")
             END
         return model
@@ -493,9 +490,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 state = unpacked(model)
 for x, y in DataLoader(data, batch_size=4):
-    optimizer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    optimizer.step()
+    STEP
 """
     report = run(tmp_path, train=body(text))
     found = [f.message for _, f in report.findings(Severity.REVIEW) if "another temporary folder" in f.message]

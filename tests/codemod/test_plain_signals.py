@@ -37,9 +37,7 @@ TRAIN = """
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         if TEST:
             break
     """
@@ -72,9 +70,7 @@ THREADS = """
     def train():
         global step
         for step, (x, y) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
             if TEST:
                 break
 

@@ -26,9 +26,7 @@ SPAWNED = """
         sampler = torch.utils.data.DistributedSampler(data) if args.distributed else None
         loader = DataLoader(data, batch_size=args.batch_size // args.gpus, sampler=sampler)
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     def main(args):
@@ -66,9 +64,7 @@ ALONE = """
     def train_on(rank, model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     def train():
@@ -168,9 +164,7 @@ def test_a_model_that_processes_of_another_file_train_is_refused(process: str, t
             loader = DataLoader(data, batch_size=4)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for x, y in loader:
-                optimizer.zero_grad()
-                F.mse_loss(model(x), y).backward()
-                optimizer.step()
+                STEP
         """
     (tmp_path / "hogwild.py").write_text(HEADER + body(train))
     started = f"""
@@ -214,9 +208,7 @@ LAUNCHED = """
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
 
 
     if __name__ == "__main__":
@@ -256,9 +248,7 @@ CHOSEN = """
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
     """
 
 
@@ -345,9 +335,7 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
         """
     start = 'dist.init_process_group("gloo")' if starts else "start()"
     report = run(tmp_path, train=body(program).replace("START", start).replace("SELECTED", selected))
@@ -554,9 +542,7 @@ SHARED = HEADER + textwrap.dedent("""
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x, y in DataLoader(data, batch_size=4):
-            optimizer.zero_grad()
-            F.mse_loss(model(x), y).backward()
-            optimizer.step()
+            STEP
     """)
 SETUP = "import torch.distributed as dist\n\n\ndef setup():\n    dist.init_process_group('gloo')\n"
 
@@ -588,9 +574,7 @@ def test_ranks_start_in_a_method_that_only_subclasses_are_known_to_call(tmp_path
                 model = Net()
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in DataLoader(data, batch_size=4):
-                    optimizer.zero_grad()
-                    F.mse_loss(model(x), y).backward()
-                    optimizer.step()
+                    STEP
 
 
         class Patient(Trainer):

@@ -144,9 +144,7 @@ ENTROPY = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     alpha_optimizer = torch.optim.SGD([alpha], lr=0.1)
     for x, y in DataLoader(data, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
+        STEP
         alpha_optimizer.zero_grad()
         (alpha.exp() * y.mean()).sum().backward()
         alpha_optimizer.step()
@@ -269,8 +267,7 @@ def test_what_a_name_gets_in_the_same_loop_may_be_trained(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "made",
-    ["torch.tensor(np.log(args.temperature)).to('cpu')", "nn.Parameter(torch.ones(1) * args.temperature)"],
+    "made", ["torch.tensor(np.log(args.temperature)).to('cpu')", "nn.Parameter(torch.ones(1) * args.temperature)"]
 )
 def test_a_tensor_that_an_option_begins_is_beside_modules(made: str, tmp_path: Path) -> None:
     text = body(AGENT).replace('torch.tensor(0.0).to("cpu")', made).replace("__init__(self)", "__init__(self, args)")

@@ -224,10 +224,7 @@ class EngineNames:
 
     def _unpack(self, node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile) -> str:
         """Let the callers of a function that unpacks optimizers put the engine into what they give it."""
-        variable, found = (
-            self._flow.variable(node, file),
-            unpacked_parameter(node, assign, file, self._flow),
-        )
+        variable, found = (self._flow.variable(node, file), unpacked_parameter(node, assign, file, self._flow))
         if variable is None or found is None:
             raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
         name = self.at_variable[variable] = self._free_in(found.function, named_like(node.value), file)

@@ -41,11 +41,7 @@ class LauncherArgument:
     """
 
     def __init__(
-        self,
-        facts: LoopFacts,
-        changeable: Collection[SourceFile],
-        runtime: RuntimeNames,
-        converted: Converted,
+        self, facts: LoopFacts, changeable: Collection[SourceFile], runtime: RuntimeNames, converted: Converted
     ) -> None:
         self._facts = facts
         self._flow = facts.flow

@@ -97,8 +97,7 @@ def _makes_folder(text: cst.BaseExpression, file: SourceFile, flow: Flow, idle: 
 def _may_rank_0_write(block: cst.With, file: SourceFile, flow: Flow) -> bool:
     """Return whether rank 0 alone may do something in a block, itself or in a function of the program."""
     own = flow.once(
-        "names of functions",
-        lambda: {node.name.value for one, node in flow.nodes(cst.FunctionDef, cst.ClassDef)},
+        "names of functions", lambda: {node.name.value for one, node in flow.nodes(cst.FunctionDef, cst.ClassDef)}
     )
     for call in file.nodes(cst.Call, below=block.body):
         values = flow.values(call.func, file)

@@ -8,11 +8,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.choices import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
-from ds_migrate.plain.ranks.files.opened_files import (
-    OPENERS,
-    opens_to_write,
-    path_opened,
-)
+from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write, path_opened
 from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import NOWHERE, is_guarded

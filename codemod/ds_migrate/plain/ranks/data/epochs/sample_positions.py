@@ -13,16 +13,7 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.losses.sample_values import SampleValues
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import (
-    called_name,
-    children,
-    dotted,
-    indices_of,
-    set_values,
-    targets,
-    walk,
-    without_index,
-)
+from ds_migrate.syntax.nodes import called_name, children, dotted, indices_of, set_values, targets, walk, without_index
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 

@@ -52,11 +52,7 @@ def _is_unread(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) 
 
 
 def _is_index(
-    node: cst.BaseExpression,
-    file: SourceFile,
-    totals: BatchTotals,
-    depth: int = _DEPTH,
-    item: int | None = None,
+    node: cst.BaseExpression, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH, item: int | None = None
 ) -> bool:
     """Return whether something is the indices of what a mask selects, as a function of the program may return them.
 

@@ -11,12 +11,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, BatchTotals
 from ds_migrate.plain.ranks.data.losses.named_parts import NamedParts, SumPart
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.plain.ranks.data.losses.torch_losses import (
-    divides_by_targets,
-    loss_makers,
-    makes_loss,
-    reduction_of,
-)
+from ds_migrate.plain.ranks.data.losses.torch_losses import divides_by_targets, loss_makers, makes_loss, reduction_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, code, last_name, operands
 from ds_migrate.syntax.source import SourceFile
