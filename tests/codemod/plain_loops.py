@@ -44,12 +44,14 @@ for x, y in loader:
     optimizer.step()
 """
 
-# Lines of a training step, by the word that is a line in a module for all of them.
-STEPS = {
+# Lines that many modules have, by the word that is a line in their text for all of them.
+WORDS = {
+    "MAKE_MODEL": "model = Net()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
     "STEP": "optimizer.zero_grad()\nF.mse_loss(model(x), y).backward()\noptimizer.step()",
     "LOSS_STEP": "optimizer.zero_grad()\nloss = F.mse_loss(model(x), y)\nloss.backward()\noptimizer.step()",
+    "OWN_STEP": "self.optimizer.zero_grad()\nF.mse_loss(self.model(x), y).backward()\nself.optimizer.step()",
 }
-_STEP = re.compile(rf"^( *)({'|'.join(STEPS)})$", re.MULTILINE)
+_WORD = re.compile(rf"^( *)({'|'.join(WORDS)})$", re.MULTILINE)
 
 GIVEN_TRAINER = """
     class Trainer:
@@ -97,7 +99,7 @@ OPTIONAL_SCALER = """
 
 
 def run(folder: Path, options: Options = PLAIN, /, **files: str) -> Report:
-    """Write modules, in which STEPS are written out, and plan the conversion of their plain loops."""
+    """Write modules, in which WORDS are written out, and plan the conversion of their plain loops."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(written_out(text))
     report = migrate(discover([str(folder)]), options)
@@ -128,10 +130,10 @@ def blocked(folder: Path, text: str, options: Options = PLAIN) -> list[tuple[str
 
 
 def body(text: str) -> str:
-    """Return a module of HEADER and a text, in which STEPS are written out."""
+    """Return a module of HEADER and a text, in which WORDS are written out."""
     return HEADER + written_out(textwrap.dedent(text))
 
 
 def written_out(text: str) -> str:
-    """Return a module in which the lines of a step are in the place of a word of STEPS."""
-    return _STEP.sub(lambda found: textwrap.indent(STEPS[found[2]], found[1]), text)
+    """Return a module in which lines are in the place of each of WORDS."""
+    return _WORD.sub(lambda found: textwrap.indent(WORDS[found[2]], found[1]), text)

@@ -608,8 +608,7 @@ def test_of_a_parser_and_its_parent_one_takes_the_launcher_s_argument(tmp_path: 
             return parser
 
         def main(args):
-            model = Net()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            MAKE_MODEL
             for x, y in DataLoader(data, batch_size=4, shuffle=True):
                 STEP
 
@@ -660,9 +659,7 @@ def test_ranks_start_where_a_library_is_given_the_first_of_pages_that_lead_to_ea
 
         def train(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     def show(page):

@@ -411,8 +411,7 @@ def make_loader(shuffle):
 
 loader, size = make_loader(True)
 val_loader = make_loader(False)[0]
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for epoch in range(9):
     bar = enumerate(loader)
     bar = tqdm(bar, total=len(loader))
@@ -645,8 +644,7 @@ def init(translator, loader):
 
 
 CAUGHT = """
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4, shuffle=True):
         try:
             STEP
@@ -686,9 +684,7 @@ CAUGHT_IN_CALLER = """
             self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def update(self, x, y):
-            self.optimizer.zero_grad()
-            F.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            OWN_STEP
 
         def safe_update(self, x, y):
             try:
@@ -721,8 +717,7 @@ SLOWED = """
 import os
 
 rank = int(os.environ.get("RANK", -1))
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 
 
 def slow_down(optimizer, loss):
@@ -1098,8 +1093,7 @@ FEEDS_RATE = """
 
 
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     schedule = Schedule(optimizer)
     worst = 0.0
     for epoch in range(2):
@@ -1121,8 +1115,7 @@ def test_rank_0_decides_about_a_call_that_changes_what_the_rate_is_made_of(chang
 
 UNTIL_IT_IS_SMALL = """
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     total = LARGE
     while total > 0.5:
         total = 0.0
@@ -1314,8 +1307,7 @@ def test_a_field_of_a_record_differs_where_the_number_that_it_is_given_does(
 def test_a_condition_in_an_expression_that_leads_to_a_step_is_rank_0_s(lines: str, agreed: str, tmp_path: Path) -> None:
     text = """
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
 
 
     def step(x, y):
@@ -1332,8 +1324,7 @@ def test_a_condition_in_an_expression_that_leads_to_a_step_is_rank_0_s(lines: st
 TIMED = """
     import time
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     start, shown = time.time(), time.time()
     x, y = torch.zeros(4, 4), torch.zeros(4, 1)
     while time.perf_counter() < end:
@@ -1366,8 +1357,7 @@ def test_a_condition_on_rank_0_stays_where_its_rank_is_kept_beside_what_differs(
 
         state = [int(os.environ.get("RANK", -1)), 0.0]
         loader = DataLoader(data, batch_size=4)
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in loader:
             rank, best = state[0], state[-1]
             average = reset(model) if rank in [-1, 0] else None
@@ -1422,9 +1412,7 @@ HOLDER = """
         def update(self, x, y):
             if x.sum() > 9:
                 return
-            self.optimizer.zero_grad()
-            F.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            OWN_STEP
 
 
     learner = Learner()
@@ -1459,8 +1447,7 @@ HELPER = """
                     yield found
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     loader = DataLoader(data, batch_size=4, shuffle=True)
     for x, y in loader:
         STEP
@@ -1493,8 +1480,7 @@ def main():
     ckpt = torch.load("last.pt")
     start = resume(ckpt)
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for epoch in range(start, 3):
         for x, y in loader:
             STEP

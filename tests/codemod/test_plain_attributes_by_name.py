@@ -15,9 +15,7 @@ TRAINER = """
 
         def train(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     model = Net()

@@ -36,8 +36,7 @@ TRAIN = """
 
 
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     train(model, GIVEN, Meter())
     """
 
@@ -96,8 +95,7 @@ RETURNED = """
 
 
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     trainer = Trainer()
     total, seen = trainer.epoch(loader)
     AVERAGE
@@ -175,8 +173,7 @@ METER = """
 
     loader = DataLoader(data, batch_size=4, shuffle=True)
     test_loader = DataLoader(TensorDataset(torch.zeros(6, 4), torch.zeros(6, 1)), batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     meter, test_meter = Meter(), Meter()
     train(loader, meter)
     test(test_loader, test_meter)
@@ -280,8 +277,7 @@ SUMMED = """
     whole = Reconstruction()
     summed = nn.MSELoss(reduction="sum")
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in loader:
         optimizer.zero_grad()
         LOSS
@@ -340,8 +336,7 @@ CONTRASTIVE = """
 
 
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in loader:
         optimizer.zero_grad()
         loss = contrast(model(x), model(x + y))

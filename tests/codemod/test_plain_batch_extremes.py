@@ -12,8 +12,7 @@ from plain_loops import HEADER, run
 SETUP = """\
 import numpy as np
 loader = DataLoader(data, batch_size=4, shuffle=True)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 radius = 0.0
 lengths = torch.arange(8)
 """

@@ -31,8 +31,7 @@ def test_a_batch_size_of_a_branch_that_may_not_run_is_not_read_behind_it(tmp_pat
 CHOSEN = """
 def train(args):
     CHOICE
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     if args:
         for x, y in loader:
             STEP

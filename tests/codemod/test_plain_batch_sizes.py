@@ -34,11 +34,13 @@ def count(batch):
 """
 LOOP = """\
 loader = DataLoader(data, batch_size=4, shuffle=True, collate_fn=collate)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for x, y in loader:
     HEAD
-    LOSS_STEP
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
 """
 ROUNDS = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
 
@@ -167,9 +169,7 @@ class Trainer:
         if n < 10:
             return
         for x, y in self.loader:
-            self.optimizer.zero_grad()
-            F.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            OWN_STEP
 
     def run(self):
         for epoch in range(3):

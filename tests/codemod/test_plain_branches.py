@@ -143,8 +143,7 @@ def test_a_loader_of_calls_that_do_not_train_is_not_divided(
 
     train_loader = DataLoader(data, batch_size=4, shuffle=True)
     val_loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for _ in range(2):
         run(train_loader, "train")
         if val_loader is not None:
@@ -171,8 +170,7 @@ STEP_FUNCTIONS = """
 
     train_loader = DataLoader(data, batch_size=4, shuffle=True)
     val_loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     MADE
     train_batches, val_batches = iter(train_loader), iter(val_loader)
     for _ in range(2):
@@ -208,8 +206,7 @@ def test_a_loader_of_calls_that_may_train_is_divided(tmp_path: Path) -> None:
                 STEP
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     run(DataLoader(data, batch_size=4), False)
     """
     assert "run(shard(DataLoader(data, batch_size=4)), False)" in convert(tmp_path, body(loop))
@@ -228,8 +225,7 @@ def test_a_loader_of_a_function_that_makes_those_of_evaluation_too_is_divided_by
 
     train_data, train_loader = get_data("train")
     val_data, val_loader = get_data("val")
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     run(train_loader)
     print(sum(F.mse_loss(model(x), y).item() for x, y in val_loader))
     """
@@ -249,8 +245,7 @@ def test_a_loader_of_each_fold_trains_and_one_of_each_split_may_not(
     text = f"""
     {loop}
         loader = DataLoader(data, batch_size=4)
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in loader:
             loss = F.mse_loss(model(x), y)
             if {'split != "val"' if is_reviewed else "x.sum() > 0"}:
@@ -265,8 +260,7 @@ def test_a_loader_of_each_fold_trains_and_one_of_each_split_may_not(
 
 
 PHASES = """
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     LOADERS
     for phase in ["train", "val"]:
         ONE
@@ -317,8 +311,7 @@ def test_a_loader_of_each_fold_of_a_script_trains(tmp_path: Path) -> None:
     if __name__ == "__main__":
         for fold in range(3):
             loader = DataLoader(data, batch_size=4)
-            model = Net()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            MAKE_MODEL
             for x, y in loader:
                 STEP
     """
@@ -338,8 +331,7 @@ except{error}:
 """
 SCALED = """\
 loader = DataLoader(data, batch_size=4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 scaler = GradScaler()
 for x, y in loader:
     optimizer.zero_grad()
@@ -390,8 +382,7 @@ SCALED_BY_HELPER = """
 
 
     def main(amp):
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         scaler = torch.amp.GradScaler() if amp else None
         train(model, DataLoader(data, batch_size=4), optimizer, scaler)
 
@@ -536,8 +527,7 @@ def loaders(make_one):
 
 
 train_loader, val_loader = loaders(make if len(data) > 8 else make_sorted)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for x, y in train_loader:
     STEP
 """
@@ -571,8 +561,7 @@ AMP_UNDER_TWO_CONDITIONS = """
             optimizer.zero_grad()
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     use_amp = len(data) > 4
     scaler = torch.amp.GradScaler(enabled=use_amp)
     train(model, DataLoader(data, batch_size=4), optimizer, scaler, use_amp)

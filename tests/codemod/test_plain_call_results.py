@@ -14,8 +14,7 @@ from torch.utils.data import Subset
 
 {helpers}
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 kept = {kept}
 for x, y in DataLoader(Subset(data, kept), batch_size=4):
     LOSS_STEP

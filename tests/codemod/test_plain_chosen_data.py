@@ -31,8 +31,7 @@ def make_loader(data):
     return DataLoader(data, batch_size=4)
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 every = torch.zeros(8, 4)
 """
 ROUNDS = """\
@@ -86,8 +85,7 @@ class Targets(nn.Module):
 
 
 targets = Targets()
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for step, (x, index) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
     optimizer.zero_grad()
     targets(index, model(x), step).backward()
@@ -113,8 +111,7 @@ def test_items_that_a_loss_keeps_of_samples_are_for_review(line: str, found: str
 
 LABELS = """\
 labels = torch.zeros(8, 4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for epoch in range(2):
     for x, index in DataLoader(data, batch_size=4, shuffle=True):
         out = model(x)
@@ -157,8 +154,7 @@ TIMES = """\
 import time
 
 taken = {{}}
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for x, y in DataLoader(data, batch_size=4, shuffle=True):
     print(taken)
     STEP
@@ -200,8 +196,7 @@ def work():
 
 
 threading.Thread(target=work).start()
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for x, y in DataLoader(data, batch_size=4, shuffle=True):
     STEP
 while True:

@@ -79,9 +79,7 @@ def test_ranks_start_behind_the_docstring_of_the_init_that_is_no_overload(tmp_pa
 
         def fit(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
     """
     after = convert(tmp_path, body(overloads))
     assert after.count("    init_distributed()\n") == 1
@@ -162,9 +160,7 @@ FOUND_BY_NAME = """
         def fit(self):
             self.prepare()
             for x, y in self.loader:
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     class Faster(Trainer):

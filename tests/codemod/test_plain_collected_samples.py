@@ -172,8 +172,7 @@ def epoch(model, loader, optimizer=None):
     return torch.cat(kept), losses
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 trained, losses = epoch(model, DataLoader(data, batch_size=4, shuffle=True), optimizer)
 tested, _ = epoch(model, DataLoader(data, batch_size=4))
 np.save("a.npy", SAVED)

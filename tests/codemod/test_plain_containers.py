@@ -236,8 +236,7 @@ def test_a_keyword_is_renamed_as_the_parameter_of_the_function_that_is_called(tm
             optimizer.step()
 
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             first(model, optimizer=optimizer, x=x)
             second(model, optimizer=optimizer, x=x, engine="a name")
@@ -266,8 +265,7 @@ OPTIONAL = """
             super().__init__(model, optimizer=optimizer)
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     Runner(model, optimizer).run(DataLoader(data, batch_size=4, shuffle=True))
     """
 
@@ -301,8 +299,7 @@ def test_a_schedule_that_is_registered_by_name_steps_as_it_is(tmp_path: Path) ->
                 for name in list(self.schedules.keys()):
                     self.schedules[name].step()
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         engine = Engine()
         engine.register("model", torch.optim.lr_scheduler.StepLR(optimizer, 1))
         for x, y in DataLoader(data, batch_size=4, shuffle=True):

@@ -166,8 +166,7 @@ def test_a_method_that_is_called_on_what_it_has_returned_is_followed_to_an_end(t
         for _ in range(3):
             parts = parts["first"].parts()
         other = parts["second"]
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             optimizer.zero_grad()
             F.mse_loss(model(x) + other.net(x).detach(), y).backward()

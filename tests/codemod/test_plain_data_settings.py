@@ -32,8 +32,7 @@ class Sequences(Dataset):
 
 sequences = Sequences()
 loader = DataLoader(sequences, batch_size=4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for epoch in range(3):
     for x, y in loader:
         LOSS_STEP

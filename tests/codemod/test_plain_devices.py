@@ -71,9 +71,7 @@ def test_a_number_that_a_trainer_is_given_for_its_moves_is_that_of_the_rank(tmp_
             def train(self, loader):
                 for x, y in loader:
                     x, y = x.to(self.gpu_id), y.to(self.gpu_id)
-                    self.optimizer.zero_grad()
-                    F.mse_loss(self.model(x), y).backward()
-                    self.optimizer.step()
+                    OWN_STEP
 
 
         model = Net()
@@ -185,9 +183,7 @@ class Trainer:
 
     def fit(self):
         for x, y in DataLoader(data, batch_size=4):
-            self.optimizer.zero_grad()
-            F.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            OWN_STEP
 
 
 Trainer().fit()

@@ -13,8 +13,7 @@ from plain_loops import HEADER, body, convert, run
 LOADERS = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
 other = DataLoader(data, batch_size=4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 """
 STEP = """\
 optimizer.zero_grad()
@@ -146,8 +145,7 @@ def test_the_loader_of_a_generator_expression_is_divided(tmp_path: Path) -> None
 
 COUNTED = """
 loader = DataLoader(data, batch_size=4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 steps = len(data) // 4
 for epoch in range(2):
     batches = iter(loader)
@@ -255,8 +253,7 @@ def draw(it):
 
 loader = DataLoader(data, batch_size=4, shuffle=True)
 other = DataLoader(data, batch_size=4)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 {made}
 for step in range(20):
     x, y = {drawn}
@@ -357,8 +354,7 @@ def make(rank, shuffle):
     return DataLoader(data, batch_size=4, shuffle=shuffle), data
 
 def train():
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     loader, dataset = make(0, True)
     other = make(-1, False)[0]
     bar = enumerate(loader)
@@ -440,8 +436,7 @@ def test_a_task_s_loader_of_one_batch_stays_whole(tmp_path: Path) -> None:
     def loader_of(task):
         return DataLoader(TensorDataset(task[0], task[1]), batch_size=5, shuffle=True)
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for episode in range(4):
         task = random.choice([(torch.zeros(5, 4), torch.zeros(5, 1)), (torch.ones(5, 4), torch.ones(5, 1))])
         loader = loader_of(task)
@@ -457,8 +452,7 @@ def test_a_task_s_loader_of_one_batch_stays_whole(tmp_path: Path) -> None:
 
 def test_a_loader_of_all_data_is_divided_although_each_round_makes_it(tmp_path: Path) -> None:
     text = """
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for step in range(4):
         x, y = next(iter(DataLoader(data, batch_size=4, shuffle=True)))
         STEP
@@ -469,8 +463,7 @@ def test_a_loader_of_all_data_is_divided_although_each_round_makes_it(tmp_path: 
 VALIDATED = """
     loader = DataLoader(data, batch_size=4, shuffle=True)
     other = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
 
 
     class Kept:
@@ -490,7 +483,9 @@ VALIDATED = """
     batches = iter(loader)
     for step in range(20):
         x, y = next(batches)
-        STEP
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
         validate()
     """
 
@@ -569,8 +564,7 @@ def test_a_loop_that_draws_from_a_stream_without_an_end_never_runs_out(tmp_path:
                     yield torch.rand(4), torch.rand(1)
 
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         batches = iter(DataLoader(Pairs(), batch_size=4))
         for _ in range(5):
             x, y = next(batches)
@@ -694,8 +688,7 @@ CLASSES = """
         print(score(x, y))
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     batches, shown = Batches(), Shown()
     for step in range(20):
         x, y = batches.draw()

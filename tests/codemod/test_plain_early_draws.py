@@ -12,8 +12,7 @@ MAIN = """
 
 def main():
     loader = DataLoader(TensorDataset(xs, xs), batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in loader:
         STEP
 

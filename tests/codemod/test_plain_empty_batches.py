@@ -68,8 +68,7 @@ def test_a_function_that_returns_before_its_step_asks_all_ranks(tmp_path: Path) 
         return loss.item()
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4, shuffle=True):
         update(model, optimizer, x, y)
     """
@@ -78,8 +77,7 @@ def test_a_function_that_returns_before_its_step_asks_all_ranks(tmp_path: Path) 
 
 def test_an_end_of_training_after_an_epoch_stays_rank_0s(tmp_path: Path) -> None:
     text = """\
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     loader = DataLoader(data, batch_size=4, shuffle=True)
     for epoch in range(9):
         hits = 0

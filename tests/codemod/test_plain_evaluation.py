@@ -73,8 +73,7 @@ def cycle(loader):
 
 train_loader = cycle(DataLoader(Windows(), batch_size=4))
 val_loader = cycle(DataLoader(data, batch_size=4))
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for i in range(4):
     x, y = next(train_loader)
     loss = F.mse_loss(model(x), y)
@@ -113,8 +112,7 @@ def make(phase):
     return DataLoader(data, batch_size=4, shuffle=phase == "train")
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 loaders = {phase: make(phase) for phase in PARTS}
 for phase in PARTS:
     for x, y in loaders[phase]:
@@ -141,8 +139,7 @@ SPLIT = """
     sets = {"train": train_set, "val": val_set}
     loaders = {x: DataLoader(sets[x], batch_size=4, sampler=sampler) for x in ["train", "val"]}
     sizes = {x: len(sets[x]) for x in ["train", "val"]}
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for phase in ["train", "val"]:
         total, losses = 0.0, []
         for x, y in loaders[phase]:
@@ -174,8 +171,7 @@ def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path
 def test_an_average_by_the_length_of_what_a_data_set_is_made_of_is_for_review(tmp_path: Path) -> None:
     text = body("""
         points = torch.linspace(0, 3, 64)[:, None].expand(64, 4)
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         total = 0.0
         for x, y in DataLoader(TensorDataset(points, torch.sin(points[:, :1])), batch_size=16):
             LOSS_STEP
@@ -188,8 +184,7 @@ def test_an_average_by_the_length_of_what_a_data_set_is_made_of_is_for_review(tm
 
 LOADERS_OF_PHASES = """
     LOADERS
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for epoch in range(3):
         for phase in ["train", "val"]:
             for x, y in loaders[phase]:
@@ -226,8 +221,7 @@ def test_an_item_that_trains_by_its_name_is_divided_behind_the_dict(used: str, m
 
     loaders = MADE
     loader = loaders["train"]
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, len(loaders["train"]))
     for x, y in USED:
         STEP
@@ -262,8 +256,7 @@ def test_the_item_of_a_dict_is_divided_before_a_function_that_trains_is_given_th
                     optimizer.step()
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     held = make()
     fit(model, optimizer, held)
     """
@@ -299,8 +292,7 @@ def train(model, loader, optimizer):
 
 for fold in range(2):
     loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     train(model, loader, optimizer)
 """
 
@@ -335,8 +327,7 @@ def test_steps_of_one_function_without_a_loader_are_for_one_review(tmp_path: Pat
 ROUNDS = """
 class Strategy:
     def train(self):
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         loader = DataLoader(data, batch_size=4, shuffle=True)
         self.run(model, optimizer, loader)
         KEPT
@@ -462,9 +453,7 @@ ATTRIBUTES = """
 
         def train(self):
             for x, y in self.train_loader:
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
         def energies(self):
             found = []
@@ -568,8 +557,7 @@ PREFETCHED = """
 
     def main():
         train_prefetcher, test_prefetcher = load()
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         train(model, optimizer, train_prefetcher)
         validate(model, TEST)
 
@@ -646,8 +634,7 @@ for epoch in range(2):
 """
 _SETUP = """\
 from tqdm import tqdm
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 loader = DataLoader(data, batch_size=4, shuffle=True)
 other = DataLoader(data, batch_size=4)"""
 
@@ -797,8 +784,7 @@ def make(split):
     return DataLoader(data, batch_size=4, shuffle=split == "train")
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 MADE
 for x, y in TRAIN:
     LOSS_STEP

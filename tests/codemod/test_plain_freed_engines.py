@@ -38,9 +38,7 @@ KEPT = """
 
         def fit(self, loader):
             for x, y in loader:
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
         def close(self):
             del self.model, self.optimizer
@@ -68,8 +66,7 @@ GIVEN = """
         del optimizer
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for epoch in range(2):
         train(model, optimizer, DataLoader(data, batch_size=4))
     """

@@ -12,8 +12,7 @@ from plain_loops import HEADER, LOOP, blocked, body, convert, run
 
 MADE = """
 loader = DataLoader(data, batch_size=4, shuffle=True)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 """
 ADDING_UP = {
     "nothing clears": LOOP.replace("    optimizer.zero_grad()\n", ""),
@@ -476,8 +475,7 @@ IMPORTANCE = """
         return sum(p.grad.norm() for p in model.parameters())
 
 
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     BEFORE
     for x, y in DataLoader(data, batch_size=4):
         optimizer.zero_grad()
@@ -628,8 +626,7 @@ def test_an_unknown_function_that_takes_parameters_before_the_backward_pass_is_n
 
 def test_what_is_inserted_takes_the_comment_below_an_if_that_has_one_too(tmp_path: Path) -> None:
     text = """
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for i, (x, y) in enumerate(DataLoader(data, batch_size=4, shuffle=True)):
             F.mse_loss(model(x), y).backward()
             # each second batch
@@ -666,8 +663,7 @@ PRIVATE = """
 
 
     loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     Private(model).attach(optimizer)
     for x, y in loader:
         STEP
@@ -733,8 +729,7 @@ KEPT_TOGETHER = """
 
 
     def fine_tune():
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         Trainer(model, optimizer).fit(DataLoader(data, batch_size=2))
     """
 
@@ -775,8 +770,7 @@ LOGGERS = """
 
 
     init(["train", "val"])
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for i, (x, y) in enumerate(DataLoader(data, batch_size=4)):
         F.mse_loss(model(x), y).backward()
         if i % 2:
@@ -879,8 +873,7 @@ OWN_TENSOR = """
 
 
     own = Own()
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4):
         value = own(Value(1.0)) + Value(2.0)
         result = value
@@ -928,8 +921,7 @@ def test_gradients_that_are_read_behind_their_clipping_are_clipped_there(norm: s
 
 
         limit = 0.1
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             optimizer.zero_grad()
             F.mse_loss(model(x), y).backward()

@@ -216,8 +216,7 @@ TRAINING = """
 
 def train(folder, epochs):
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for epoch in range(epochs):
         for x, y in loader:
             LOSS_STEP

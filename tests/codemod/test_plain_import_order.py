@@ -8,8 +8,7 @@ import pytest
 from plain_loops import body, convert
 
 LOOP = """\
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4):
         loss = F.mse_loss(model(x), y)
         optimizer.zero_grad()

@@ -75,9 +75,7 @@ TRAINER = """
             self.model, self.optimizer = model, optimizer
 
         def learn(self, x, y):
-            self.optimizer.zero_grad()
-            F.mse_loss(self.model(x), y).backward()
-            self.optimizer.step()
+            OWN_STEP
 
 
     model = Net()

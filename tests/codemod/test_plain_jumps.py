@@ -11,8 +11,7 @@ from plain_loops import HEADER, convert, run
 
 SETUP = """\
 loader = DataLoader(data, batch_size=4, shuffle=True)
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 """
 STEP = "optimizer.zero_grad()\nloss.backward()\noptimizer.step()\n"
 COUNTED = """\

@@ -22,8 +22,7 @@ def run_epoch(model, loader, GIVEN):
     return total / len(loader)
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 train_loader = DataLoader(data, batch_size=4, shuffle=True)
 val_loader = DataLoader(data, batch_size=8)
 for epoch in range(2):

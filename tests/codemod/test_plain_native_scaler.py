@@ -244,8 +244,7 @@ HANDLED = """\
 """
 ACCUMULATION = """
     loader = DataLoader(data, batch_size=4)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for i, (x, y) in enumerate(loader):
         F.mse_loss(model(x), y).backward()
         if i % 2:

@@ -95,8 +95,7 @@ def test_an_optimizer_of_a_checkpoint_has_an_engine_too(tmp_path: Path) -> None:
     text = """
         def main(path):
             if path is None:
-                model = Net()
-                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                MAKE_MODEL
             else:
                 checkpoint = torch.load(path)
                 model = checkpoint["model"]

@@ -34,8 +34,7 @@ from torch.utils.data.distributed import DistributedSampler
 def main(args):
     launch.init_distributed_mode(args)
     loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data) if args.distributed else None)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     if args.distributed:
         model = DDP(model)
     for x, y in loader:
@@ -179,8 +178,7 @@ def test_all_names_that_one_line_gives_to_the_loaders_of_a_loop_are_divided(tmp_
 
 
         source, target, test = loaders()
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for (x, y), (z, _) in zip(source, target):
             optimizer.zero_grad()
             (F.mse_loss(model(x), y) + model(z).mean()).backward()
@@ -317,8 +315,7 @@ def test_the_batch_size_of_an_engine_is_that_of_the_loader_beside_it(tmp_path: P
 
 def run_{size}():
     loader = DataLoader(data, batch_size={size})
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     train(model, loader, optimizer)
 """
     after = (run(tmp_path, train=f"{text}\n\nrun_4()\nrun_2()\n").files[0].after or b"").decode()

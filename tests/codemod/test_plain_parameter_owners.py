@@ -148,8 +148,7 @@ def test_a_loader_without_a_batch_size_is_not_asked_for_it(options: str, size: s
     text = f"""
         order = torch.utils.data.SequentialSampler(data)
         loader = DataLoader(data, {options})
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in loader:
             STEP
         """
@@ -781,9 +780,7 @@ ADAPTERS = """
 
         def train(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     class Adapter(nn.Module):

@@ -174,8 +174,7 @@ def train(model, optimizer):
         STEP
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for fold in range(3):
     try:
         os.close(os.open(f"{fold}.lock", os.O_CREAT | os.O_EXCL))
@@ -198,8 +197,7 @@ class EarlyStop(Exception):
     pass
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 for epoch in range(3):
     try:
         for x, y in DataLoader(data, batch_size=4):

@@ -155,8 +155,7 @@ def load():
 
 """
 FIT = """\
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 loader = DataLoader(TensorDataset(inputs, labels), batch_size=4, shuffle=True)
 for x, y in loader:
     STEP

@@ -204,8 +204,7 @@ LOOKS = """
 
 
     prepare("run")
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4, shuffle=True):
         STEP
     """

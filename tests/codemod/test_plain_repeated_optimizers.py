@@ -38,9 +38,7 @@ IN_METHODS = """
 
         def fit(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     trainer = Trainer()
@@ -223,9 +221,7 @@ OF_THE_SAME_CLASS = """
 
         def fit(self):
             for x, y in DataLoader(data, batch_size=4):
-                self.optimizer.zero_grad()
-                F.mse_loss(self.model(x), y).backward()
-                self.optimizer.step()
+                OWN_STEP
 
 
     model = nn.Sequential(Net(), nn.Linear(1, 1))

@@ -35,8 +35,7 @@ TRAIN = """
 
     buffer, memory, shown = Buffer(16), deque(maxlen=16), []
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in loader:
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), y)

@@ -310,9 +310,7 @@ def test_the_condition_of_a_wrapper_is_known_as_an_attribute(tmp_path: Path) -> 
 
             def train(self):
                 for x, y in DataLoader(data, batch_size=4):
-                    self.optimizer.zero_grad()
-                    F.mse_loss(self.model(x), y).backward()
-                    self.optimizer.step()
+                    OWN_STEP
                 torch.save(self.model.module.state_dict() if self.args.several else self.model.state_dict(), "a.pt")
 
 
@@ -486,8 +484,7 @@ def unpacked(model):
         return open(folder + '/weights').read()
 
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 state = unpacked(model)
 for x, y in DataLoader(data, batch_size=4):
     STEP

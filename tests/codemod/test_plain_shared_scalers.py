@@ -101,8 +101,7 @@ def train_one_epoch(model, optimizer, loader, clip, scaler=None):
 
 
 def main(clip, amp):
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     scaler = torch.amp.GradScaler() if amp else None
     train_one_epoch(model, optimizer, DataLoader(data, batch_size=4), clip, scaler)
 
@@ -113,8 +112,7 @@ if __name__ == "__main__":
 QUANTIZED = """
 from train import train_one_epoch
 
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 train_one_epoch(model, optimizer, DataLoader(data, batch_size=4), None)
 """
 
@@ -200,8 +198,7 @@ def test_a_backward_that_no_step_is_known_to_use_stays_unscaled_beside_a_scaler(
 
 
 SET_SCALE = """
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+MAKE_MODEL
 scaler = torch.cuda.amp.GradScaler(init_scale=1.0)
 for batch, (x, y) in enumerate(DataLoader(data, batch_size=4)):
     with torch.cuda.amp.autocast():

@@ -34,8 +34,7 @@ TRAIN = """
 
     signal.signal(signal.SIGINT, end)
     loader = DataLoader(data, batch_size=4, shuffle=True)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in loader:
         STEP
         if TEST:
@@ -78,8 +77,7 @@ THREADS = """
     pressed, step, ended, expired, watch = False, 0, threading.Event(), threading.Event(), Watch()
     threading.Thread(target=wait, daemon=True).start()
     threading.Timer(60, expired.set).start()
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     threading.Thread(target=train).start()
     """
 

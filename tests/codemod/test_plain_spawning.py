@@ -205,8 +205,7 @@ LAUNCHED = """
 
 
     def main(args):
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             STEP
 
@@ -245,8 +244,7 @@ CHOSEN = """
 
 
     read(args)
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    MAKE_MODEL
     for x, y in DataLoader(data, batch_size=4):
         STEP
     """
@@ -332,8 +330,7 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
         rank, world_size = dist.get_rank(), dist.get_world_size()
         found = SELECTED
         loader = DataLoader(found, batch_size=4)
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in loader:
             STEP
         """
@@ -539,8 +536,7 @@ def test_a_program_that_reads_the_name_of_its_backend_keeps_it(reads: str, kept:
 SHARED = HEADER + textwrap.dedent("""
 
     def train():
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             STEP
     """)
@@ -571,8 +567,7 @@ def test_ranks_start_in_a_method_that_only_subclasses_are_known_to_call(tmp_path
     classes = """
         class Trainer:
             def fit(self):
-                model = Net()
-                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                MAKE_MODEL
                 for x, y in DataLoader(data, batch_size=4):
                     STEP
 

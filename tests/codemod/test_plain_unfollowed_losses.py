@@ -202,8 +202,7 @@ def test_a_quotient_of_sums_to_which_a_condition_adds_a_dimension_is_for_review(
             return ((both + 1e-6) / (sums + 1e-6)).mean()
 
 
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        MAKE_MODEL
         for x, y in DataLoader(data, batch_size=4):
             loss = F.mse_loss(model(x), y)
             loss += 1 - dice(model(x), y)
