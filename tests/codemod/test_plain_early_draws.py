@@ -67,6 +67,25 @@ def test_numbers_that_an_imported_module_draws_are_for_review(tmp_path: Path) ->
     assert [f.message for _, f in result.findings(Severity.REVIEW)] == [DRAWN]
 
 
+def test_numbers_that_a_script_draws_for_another_loop_alone_are_no_review(tmp_path: Path) -> None:
+    trainer = """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def fit(self, loader):
+                for x, y in loader:
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x), y).backward()
+                    self.optimizer.step()
+        """
+    xs = "xs = torch.randn(8, 4)\n"
+    script = "from trainer import Trainer\n" + HEADER + xs + MAIN.replace("main()", "other_main()")
+    messages = [f.message for _, f in run(tmp_path, trainer=body(trainer), demo=script).findings(Severity.REVIEW)]
+    assert not [message for message in messages if "before ranks start" in message]
+
+
 def test_numbers_that_a_module_draws_behind_a_seed_of_the_script_are_no_review(tmp_path: Path) -> None:
     script = "import torch\ntorch.manual_seed(0)\nfrom data import xs\n" + HEADER + MAIN
     assert not list(

@@ -9,7 +9,9 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_in_test
 from ds_migrate.plain.dataflow.calls.spawning import SPAWN, started
+from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import BACKEND, DESTROY, INIT
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -18,7 +20,7 @@ from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
 from ds_migrate.plain.ranks.launch.given_models import GivenModels
 from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, starts_group, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
-from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -93,13 +95,25 @@ def start_ranks(
                 message = f"the ranks start behind what {later.path.name} does first, which other loops use as it is"
                 advice = "call init_distributed() where the program begins, before it draws random numbers"
                 notes.append(Note(Code.PLAIN_DISTRIBUTED, file, statement, message, advice))
-    return [*notes, *([] if groups and entries is not None else _early(draws, program, starts))]
+    modules = [module for module in program if _may_train(module, facts)]
+    return [*notes, *([] if groups and entries is not None else _early(draws, modules, starts))]
 
 
-def _early(draws: EarlyDraws, program: list[SourceFile], starts: Collection[Beginning]) -> Iterator[Note]:
+def _may_train(module: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a module may run these loops, or be used by one that does: not one with other loops alone."""
+    entered = {file for file in facts.flow.files.values() for site in facts.all_sites if _enters(file, site, facts)}
+    makers = (call for call in module.nodes(cst.Call) if of_kind(facts.flow.values(call, module), Kind.OPTIMIZER))
+    return id(module) in files_used(entered, facts.flow) or not any(True for _ in makers)
+
+
+def _enters(file: SourceFile, site: Site, facts: LoopFacts) -> bool:
+    return file is site.file or id(file) in facts.flow.callers.files_of(site.function)
+
+
+def _early(draws: EarlyDraws, modules: list[SourceFile], starts: Collection[Beginning]) -> Iterator[Note]:
     """Yield what modules draw before the ranks start."""
     begun = {id(statement) for _, statement, _ in starts}
-    for module in program:
+    for module in modules:
         before = list(takewhile(lambda statement: id(statement) not in begun, module.module.body))
         for statement, file, call in draws.of(module):
             if any(other is statement for other in before):
