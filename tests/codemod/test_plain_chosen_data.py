@@ -209,3 +209,22 @@ while True:
 def test_items_that_threads_give_are_not_of_samples(tmp_path: Path) -> None:
     """A queue that another thread fills was taken for a share of the data."""
     assert not any("of the samples of its share" in message for message in _reviews(tmp_path, QUEUE))
+
+
+def test_data_of_an_object_that_scales_outputs_back_is_not_reviewed(tmp_path: Path) -> None:
+    """The scaler was taken to keep the outputs that it scales back, and so to scale the data of the next column by."""
+    text = """\
+from sklearn.preprocessing import MinMaxScaler
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for column in columns:
+    scaler = MinMaxScaler()
+    scaled = scaler.fit_transform(table[column])
+    for x, y in DataLoader(scaled, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    forecast = scaler.inverse_transform(model(x).detach().numpy())
+"""
+    assert CHOSEN not in _reviews(tmp_path, text)

@@ -29,12 +29,14 @@ Give = Callable[["RankStatements"], Iterator[Variable]]
 _Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign | cst.NamedExpr
 # These have separate state, which is followed elsewhere or equal on each rank.
 _OWN_STATE = (Kind.INSTANCE, Kind.SCHEDULE, Kind.SCALER, Kind.OPTIMIZER, Kind.MODULE)
-# Methods that keep nothing of their arguments: of progress bars, and those of tensors and texts that return new ones.
+# Methods that keep nothing of their arguments: of progress bars, those of tensors and texts that return new ones, and
+# those of what has been fitted before.
 _KEEP_NOTHING = frozenset(
     {"set_description", "set_description_str", "set_postfix", "set_postfix_str", "expand", "expand_as", "view",
      "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
      "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
-     "new_tensor", "new_zeros", "new_ones", "forward", "format", "join"}
+     "new_tensor", "new_zeros", "new_ones", "forward", "format", "join", "transform", "inverse_transform", "predict",
+     "predict_proba", "decode", "batch_decode"}
 )  # fmt: skip
 
 
