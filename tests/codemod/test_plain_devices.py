@@ -382,3 +382,25 @@ def test_the_device_that_a_file_was_saved_on_keeps_its_number(saved: str, tmp_pa
     step = "    optimizer.zero_grad()\n    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"
     text = HEADER + "\n".join([*lines, "for x, y in DataLoader(data):"]) + "\n" + step
     assert f"map_location={{{saved}: " in convert(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("torch.cuda.set_device(1)", "1"),
+        ("torch.cuda.set_device(CONFIG['gpu'])", "CONFIG['gpu']"),
+        ("device = torch.device('cuda:1')", "1"),
+        ("device = torch.device('cuda', gpu)", "gpu"),
+        ("device = torch.device(f'cuda:{gpu}')", "gpu"),
+        ("torch.cuda.set_device(0)", None),
+        ("first = 0\ndevice = torch.device(f'cuda:{first}')", None),
+        ("device = torch.device('cuda:0')\ntorch.cuda.set_device(device)", None),
+        ("for i in range(torch.cuda.device_count()):\n    name = f'cuda:{i}'", None),
+    ],
+)
+def test_a_gpu_that_is_chosen_by_its_number_is_for_review(line: str, number: str | None, tmp_path: Path) -> None:
+    """The choice was lost without a word: the script trained on GPU 0."""
+    report = run(tmp_path, train="import sys\n" + HEADER + "gpu = int(sys.argv[1])\n" + line + "\n" + LOOP)
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    chosen = [message for message in found if message.startswith("this chooses a GPU by its number")]
+    assert [f"({number})" in message for message in chosen] == ([True] if number is not None else [])

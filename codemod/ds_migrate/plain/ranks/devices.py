@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.removal import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
-from ds_migrate.plain.ranks.device_numbers import numbers_of_move
+from ds_migrate.plain.ranks.device_numbers import chosen_number, numbers_of_move
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.several_devices import NUMBERED_DEVICE, device_text, is_saved_device
@@ -41,12 +42,14 @@ class RankDevices:
     def free(self, files: Sequence[SourceFile]) -> list[Note]:
         """Free the devices of files; return what leaves one device to all ranks."""
         notes: list[Note] = []
+        chosen: list[Note] = []
         self._numbered = self._with_read_numbers(files)
         for file in files:
             for node in file.nodes(cst.SimpleString, cst.FormattedString, cst.BinaryOperation):
                 name = self._unnumbered(node)
                 if name is None or is_saved_device(node, file):
                     continue
+                chosen += _chosen_device(node, file, self._flow)
                 if any(id(outer) in self._numbered for outer in file.ancestors(node)):
                     file.replace(node, f'f"cuda:{{{self._current(file)}}}"')
                     message = "the device is that of the rank, by the number that is read of it"
@@ -58,13 +61,14 @@ class RankDevices:
                 if is_idle(call, file, self._facts):
                     continue
                 if self._free_call(call, file):
+                    chosen += _chosen_device(call, file, self._flow)
                     self._converted(Code.PLAIN_DEVICE, file, call, "the current device is that of the rank")
                 for home, number in numbers_of_move(call, file, self._facts.flow.callers):
                     if home.edits.once(number, _CURRENT):
                         home.replace(number, self._current(home))
                         self._converted(Code.PLAIN_DEVICE, home, number, "the number is that of the rank's device")
             notes += _hidden_devices(file)
-        return notes
+        return notes + chosen[:1]
 
     def _with_read_numbers(self, files: Sequence[SourceFile]) -> set[int]:
         """Return the calls of ``torch.device()`` that make a device whose number is read, by their identity."""
@@ -146,6 +150,15 @@ class RankDevices:
         func = call.func
         is_format = isinstance(func, cst.Attribute) and func.attr.value == "format" and _is_template(func.value)
         return is_format and bool(call.args) and self._goes(call.args[0].value)
+
+
+def _chosen_device(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[Note]:
+    number = chosen_number(node, file, flow)
+    if number is None:
+        return []
+    message = f"this chooses a GPU by its number ({number}), which ranks do not: the first takes GPU 0, and so on"
+    advice = "start the script with CUDA_VISIBLE_DEVICES=1 for GPU 1, and CUDA_VISIBLE_DEVICES=1,3 for two ranks"
+    return [Note(Code.PLAIN_DEVICE, file, node, message, advice)]
 
 
 def _hidden_devices(file: SourceFile) -> list[Note]:
