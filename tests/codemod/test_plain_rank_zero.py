@@ -191,7 +191,7 @@ def test_rank_0_decides_where_ranks_wait_under_a_condition(tmp_path: Path) -> No
     after = convert(
         tmp_path, HEADER + LOOP + "torch.save(model, 'a')\nif loss < 1: model.load_state_dict(torch.load('a'))\n"
     )
-    assert "if rank_0_decides(loss < 1):\n    wait_for_all_ranks()\n    model.load" in after
+    assert "if mean_over_ranks(loss) < 1:\n    wait_for_all_ranks()\n    model.load" in after
     after = convert(tmp_path, HEADER + LOOP + text)
     assert "if rank_0_decides(play(model)):\n    wait_for_all_ranks()\n    model.load" in after
 
