@@ -398,16 +398,23 @@ def test_processes_with_a_group_that_each_rank_starts_further_are_for_review(tmp
     assert message in found
 
 
-@pytest.mark.parametrize("sampler", ["shuffle=True", "sampler=DistributedSampler(data) if many else None"])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "shuffle=True",
+        "sampler=DistributedSampler(data) if many else None",
+        "sampler=chosen(data)",
+    ],
+)
 def test_data_that_a_program_with_distributed_data_parallel_does_not_divide_stays_whole(
     sampler: str, tmp_path: Path
 ) -> None:
-    start = "import torch.distributed as dist\nfrom torch.utils.data import DistributedSampler\n"
-    start += "many = True\ndist.init_process_group('gloo')\n"
+    start = "import torch.distributed as dist\nfrom torch.utils.data import DistributedSampler, RandomSampler\n"
+    start += "many = True\nchosen = DistributedSampler if many else RandomSampler\ndist.init_process_group('gloo')\n"
     loop = LOOP.replace("Net()", "DDP(Net())").replace("shuffle=True", sampler)
     report = run(tmp_path, train=start + HEADER + loop)
     messages = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
-    divides = "Distributed" in sampler
+    divides = "shuffle" not in sampler
     assert (b"shard(DataLoader(" in (report.files[0].after or b"")) is divides
     assert any("no sampler divides this loader" in message for message in messages) is not divides
 

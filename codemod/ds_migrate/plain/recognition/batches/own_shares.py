@@ -51,12 +51,19 @@ def _counts_ranks(node: cst.CSTNode) -> bool:
 
 def divides_data(flow: Flow) -> bool:
     """Return whether anything in a program divides data among ranks, as a ``DistributedSampler`` does."""
-    for _, call in flow.nodes(cst.Call):
+    is_chosen = any(_is_share_sampler(name.value) for _, name in flow.nodes(cst.Name))  # as in ``A if alone else B``
+    for file, call in flow.nodes(cst.Call):
         name = called_name(call)
-        is_sampler = "Distributed" in name and "Sampler" in name
-        if is_sampler or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
+        if _is_share_sampler(name) or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
+            return True
+        if is_chosen and any(_is_share_sampler(value.name) for value in flow.values(call.func, file)):
             return True
     return False
+
+
+def _is_share_sampler(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return "Distributed" in last and "Sampler" in last
 
 
 def _takes_share(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:
