@@ -147,3 +147,13 @@ def test_an_import_of_apex_that_may_fail_has_failed(tmp_path: Path) -> None:
         tmp_path, text.replace('has_apex and use_amp == "apex":\n    model = A', "has_apex:\n    model = A")
     )
     assert code == Code.PLAIN_FRAMEWORK and message.startswith("apex.")
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["from apex import amp", "try:\n            from apex import amp\n        except ImportError:\n            raise"],
+)
+def test_a_condition_that_only_imports_apex_goes_with_the_import(imports: str, tmp_path: Path) -> None:
+    text = TEXT.replace("for x, y", "def fit(args):\n    if args.fp16:\n        IMPORT\n    print(1)\n\nfor x, y")
+    (result,) = run(tmp_path, train=text.replace("IMPORT", imports)).files
+    assert "def fit(args):\n    if is_main_rank():\n        print(1)\n" in (result.after or b"").decode()

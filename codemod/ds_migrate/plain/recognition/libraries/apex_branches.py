@@ -14,6 +14,7 @@ from ds_migrate.syntax.nodes import dotted, walk
 _AMP = "apex.amp"
 _KNOWN = frozenset({_AMP, "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"})
 RAISED = 'raise NotImplementedError("apex.amp does not run with DeepSpeed: use torch.autocast and GradScaler")'
+_EMPTIED = cst.parse_statement("pass")  # all that is left of a block
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,13 @@ class _Branches(cst.CSTTransformer):
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         if isinstance(updated_node, cst.If):
-            return self._without_branch(updated_node)
+            return cst.RemoveFromParent() if _is_emptied(updated_node) else self._without_branch(updated_node)
         if isinstance(original_node, cst.Try):
             return self._without_import(original_node)
         if isinstance(updated_node, cst.SimpleStatementLine):
             return cst.RemoveFromParent() if self._only_imports([updated_node]) else updated_node
         if isinstance(updated_node, cst.IndentedBlock) and not updated_node.body:
-            return updated_node.with_changes(body=[cst.parse_statement("pass")])
+            return updated_node.with_changes(body=[_EMPTIED])
         return updated_node
 
     def _without_branch(self, node: cst.If) -> Any:
@@ -182,6 +183,12 @@ class _Branches(cst.CSTTransformer):
     def _only_imports(self, lines: Sequence[cst.CSTNode]) -> bool:
         """Return whether lines do no more than import from apex."""
         return all(isinstance(line, cst.SimpleStatementLine) and all(map(_bound_by, line.body)) for line in lines)
+
+
+def _is_emptied(node: cst.If) -> bool:
+    """Return whether a condition did no more than import from apex, as at the start of a function."""
+    is_tested = any(isinstance(part, cst.Call) for part in walk(node.test))
+    return node.body.body[0] is _EMPTIED and node.orelse is None and not is_tested
 
 
 def _sets_constant(line: cst.CSTNode) -> bool:
