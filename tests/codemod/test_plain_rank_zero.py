@@ -42,6 +42,8 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("f = open('a', 'w')", "f = open('a' if is_main_rank() else os.devnull, 'w')"),
         ("f = open('a', 'a' if how else 'w')", "f = open('a' if is_main_rank() else os.devnull, 'a' if how else 'w')"),
         ("f = open('a', mode)", "f = open('a' if is_main_rank() else os.devnull, mode)"),
+        ("f = open('a', 'xb')", "f = open('a', 'xb') if is_main_rank() else open(os.devnull, 'wb')"),
+        ("f = p.open(mode='x')", "f = p.open(mode='x') if is_main_rank() else open(os.devnull, mode='w')"),
         ("with open('a', mode='ab') as f: f.write(b'')", "with open('a' if is_main_rank() else os.devnull, mode='ab')"),
         ("h = logging.FileHandler('a')", "h = logging.FileHandler('a' if is_main_rank() else os.devnull)"),
         (

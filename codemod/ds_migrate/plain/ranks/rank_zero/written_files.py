@@ -21,6 +21,7 @@ _LOGS = (
     "logging.FileHandler", "logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler",
     "logging.handlers.WatchedFileHandler",
 )  # fmt: skip
+_EXCLUSIVE = frozenset({"x", "xb", "xt", "x+", "x+b", "x+t"})
 _LOCKS = frozenset({"flock", "lockf", "lock", "locking"})
 
 
@@ -113,16 +114,31 @@ def _is_saved_to(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
 def _open_nowhere(file: SourceFile, call: cst.Call, runtime: RuntimeNames) -> None:
     """Open a file on rank 0 alone; the other ranks write nowhere."""
     file.edits.once(call, NOWHERE)
-    if dotted(call.func) in OPENERS:
+    is_by_path = dotted(call.func) in OPENERS
+    if is_by_path and not any(map(_is_exclusive, call.args[1:])):
         _write_nowhere(file, call.args[0], runtime)
         return
     nowhere = cst.Arg(_nowhere(file))
 
     def other(updated: cst.BaseExpression) -> cst.BaseExpression:
         assert isinstance(updated, cst.Call)
-        return updated.with_changes(func=cst.Name("open"), args=[nowhere, *updated.args])
+        given = [_overwriting(arg) for arg in updated.args[is_by_path:]]
+        args = [nowhere.with_changes(comma=updated.args[0].comma) if is_by_path else nowhere, *given]
+        return updated.with_changes(func=updated.func if is_by_path else cst.Name("open"), args=args)
 
     choose(file, call, runtime.main_rank(file), other)
+
+
+def _is_exclusive(arg: cst.Arg) -> bool:
+    """Return whether an argument is a mode that only opens a file which is not there, as ``os.devnull`` always is."""
+    return isinstance(arg.value, cst.SimpleString) and arg.value.evaluated_value in _EXCLUSIVE
+
+
+def _overwriting(arg: cst.Arg) -> cst.Arg:
+    if not _is_exclusive(arg):
+        return arg
+    assert isinstance(arg.value, cst.SimpleString)
+    return arg.with_changes(value=arg.value.with_changes(value=arg.value.value.replace("x", "w")))
 
 
 def _log_file(call: cst.Call, file: SourceFile, facts: LoopFacts) -> cst.Arg | None:
