@@ -935,3 +935,19 @@ def test_gradients_that_are_read_behind_their_clipping_are_clipped_there(norm: s
     after = convert(tmp_path, body(text))
     assert '"gradient_clipping": 0.0,' in after
     assert "        nn.utils.clip_grad_norm_(model.parameters(), limit)\n        after = " in after
+
+
+def test_clipping_that_raises_an_error_where_gradients_are_nan_stays(tmp_path: Path) -> None:
+    """The engine clipped without it, and trained on with NaN."""
+    text = """
+        MAKE_MODEL
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=STRICT)
+            optimizer.step()
+        """
+    after = {strict: convert(tmp_path, body(text.replace("STRICT", strict))) for strict in ("True", "False")}
+    assert "clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\n" in after["True"]
+    assert '"gradient_clipping": 0.0,' in after["True"]
+    assert "clip_grad_norm_" not in after["False"] and '"gradient_clipping": 1.0,' in after["False"]

@@ -262,7 +262,8 @@ def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
     is_euclidean = kind is None or (
         isinstance(kind.value, (cst.Integer, cst.Float)) and kind.value.evaluated_value == 2
     )
-    is_statement = isinstance(file.parent(call), cst.Expr)
+    strict = argument(call, 3, "error_if_nonfinite")  # engines step with NaN, or skip the step
+    is_statement = isinstance(file.parent(call), cst.Expr) and (strict is None or dotted(strict.value) == "False")
     is_whole = parameters is not None and _is_whole(parameters.value)
     is_norm = flow.is_call_of(call, file, CLIP_NORM)
     known = norm.value if norm is not None and is_norm and is_euclidean and is_statement and is_whole else None
