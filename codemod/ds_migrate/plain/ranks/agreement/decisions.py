@@ -26,6 +26,7 @@ from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, CommonOperations, setting_of, test_of
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
+from ds_migrate.plain.ranks.agreement.metric_syncs import leave_metrics_to_ranks
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
@@ -186,6 +187,7 @@ def agree(
                 _agree_on_write(write, file, values, means, runtime, converted, review)
     if not shares:
         return decided
+    leave_metrics_to_ranks(files, values, converted, review)
     totals = BatchTotals(flow, values)
     parts = loss_parts(plan, totals)
     for note in unagreed_branches(files, values, sizes, common, flow):
