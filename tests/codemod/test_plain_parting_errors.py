@@ -220,3 +220,50 @@ def test_an_error_that_all_ranks_raise_is_not_for_review(lines: str, count: int,
     report = run(tmp_path, train=HEADER + STOPPED.replace("RAISE", lines))
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert sum(one.startswith("a rank that fails here alone") for one in found) == count
+
+
+CALLBACK = """\
+class StopTraining(Exception):
+    pass
+
+
+class Stopper:
+    def __init__(self):
+        self.best, self.bad = None, 0
+
+    def on_epoch_end(self, value):
+        if self.best is None or value < self.best:
+            self.best, self.bad = value, 0
+            return
+        self.bad += 1
+        if self.bad > 2:
+            raise StopTraining()
+
+
+stopper = Stopper()
+try:
+    for epoch in range(9):
+        for x, y in loader:
+            loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        CALL
+except StopTraining:
+    print("stopped")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_followed"), [("stopper.on_epoch_end(loss.item())", True), ("getattr(stopper, hook)(loss)", False)]
+)
+def test_a_callback_that_ends_training_by_an_error_does_so_on_all_ranks(
+    call: str, is_followed: bool, tmp_path: Path
+) -> None:
+    """Each rank counted its own epochs without progress, and one that raised left the others waiting."""
+    setup = LOOP[: LOOP.index("for x, y in loader")].replace("\nmodel", "\nhook = str(input())\nmodel", 1)
+    report = run(tmp_path, train=HEADER + setup + CALLBACK.replace("CALL", call))
+    after = (report.files[0].after or b"").decode()
+    assert ("if rank_0_decides(self.best is None or value < self.best):" in after) is is_followed
+    messages = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any(m.startswith("a rank that raises this alone") for m in messages) is not is_followed

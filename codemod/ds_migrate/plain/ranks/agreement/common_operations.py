@@ -98,16 +98,20 @@ class CommonOperations:
         """Return whether something that all ranks do together is in one of these branches, or left out by one."""
         if self._nodes and any(self._ends_training(b, file) and not self._is_waited_for(b, file) for b in branches):
             return True
-        return any(self.holds(branch) for branch in branches) or any(
-            self.holds(passed) for branch in branches for passed in _jumped_over(branch, file)
-        )
+        passed = [node for branch in branches for node in _jumped_over(branch, file)]
+        if self._nodes and any(self._ends_training(n, file) for n in passed if not isinstance(n, cst.While)):
+            return True
+        return any(map(self.holds, (*branches, *passed)))
 
     def _ends_training(self, branch: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether a branch ends the program, or raises an error by its class that the program handles."""
         if any(is_exit(call) for call in file.nodes(cst.Call, below=branch)):
             return True
-        raised = (line.exc for line in file.nodes(cst.Raise, below=branch))
-        return any(last_name(e.func if isinstance(e, cst.Call) else e) in self._handled for e in raised)
+        return any(map(self.handles, file.nodes(cst.Raise, below=branch)))
+
+    def handles(self, line: cst.Raise) -> bool:
+        """Return whether a line raises an error behind which the program continues without what all ranks do."""
+        return last_name(line.exc.func if isinstance(line.exc, cst.Call) else line.exc) in self._handled
 
     def _handled_errors(self, flow: Flow) -> Iterator[str]:
         """Yield the names of the classes of errors after which a program continues without what all ranks do there.

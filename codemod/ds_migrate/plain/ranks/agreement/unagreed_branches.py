@@ -46,6 +46,11 @@ def unagreed_branches(
             elif _ends_early(call, file, values, common):
                 message = "each rank ends this by its share of the data, and some may leave others waiting"
                 yield Note(Code.PLAIN_AGREEMENT, file, call, message, _ADVICE)
+        for line in file.nodes(cst.Raise):
+            if _is_raised_unseen(line, file, common, flow):
+                message = "a rank that raises this alone leaves the others waiting: no call of the function is found"
+                advice = "raise it where rank_0_decides(condition), which all ranks come to"
+                yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
         for loop in file.nodes(cst.For):
             if not common.holds(loop.body):
                 continue
@@ -55,6 +60,16 @@ def unagreed_branches(
                 message = "the share of the data gives each rank a number of rounds here: some may leave others waiting"
                 advice = "make it an if in the loop, whose condition all ranks can share by rank_0_decides()"
                 yield Note(Code.PLAIN_AGREEMENT, file, taken, message, advice)
+
+
+def _is_raised_unseen(line: cst.Raise, file: SourceFile, common: CommonOperations, flow: Flow) -> bool:
+    """Return whether a condition raises what ends training, in a function of which no call is followed: a callback."""
+    function, raised = file.function(line), line.exc.func if isinstance(line.exc, cst.Call) else line.exc
+    if function is None or raised is None or not common.handles(line) or flow.callers.of(function):
+        return False
+    return bool(of_kind(flow.values(raised, file), Kind.CLASS)) and any(
+        isinstance(outer, cst.If) and file.function(outer) is function for outer in file.ancestors(line)
+    )
 
 
 def _is_chosen(
