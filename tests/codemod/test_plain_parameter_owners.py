@@ -823,3 +823,29 @@ def test_a_module_made_beside_its_optimizer_in_each_round_of_a_loop_keeps_its_na
                 STEP
         """
     assert "    model=model,\n" in convert(tmp_path, body(text))
+
+
+@pytest.mark.parametrize("given", ["self.model", "model=self.model"])
+def test_a_variable_that_is_bound_behind_the_optimizer_does_not_name_its_model(given: str, tmp_path: Path) -> None:
+    """The engine was given ``model``, which the next line binds: UnboundLocalError."""
+    text = """
+        class Training:
+            def __init__(self, model):
+                self.model = model
+
+            def make_optimizer(self, model):
+                return torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def train(self, device=None):
+                optimizer = self.make_optimizer(GIVEN)
+                model = self.model
+                if device:
+                    model = model.to(device)
+                for x, y in DataLoader(data, batch_size=4):
+                    optimizer.zero_grad()
+                    F.mse_loss(model(x), y).backward()
+                    optimizer.step()
+
+        Training(Net()).train()
+        """
+    assert "            model=self.model,\n" in convert(tmp_path, body(text.replace("GIVEN", given)))

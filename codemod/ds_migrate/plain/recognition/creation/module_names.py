@@ -7,6 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind, without_parts
 from ds_migrate.plain.recognition.creation.bindings import Bound
 from ds_migrate.plain.recognition.facts import Refusal
@@ -120,7 +121,7 @@ def _argument_at(
     It may give the parameters of the module instead.
     """
     file, at = member.file, member.call_statement or member.statement
-    nodes = file.nodes(cst.Name, cst.Attribute, below=at) if isinstance(at, cst.SimpleStatementLine) else ()
+    nodes = _names_below(at, file) if isinstance(at, cst.SimpleStatementLine) else ()
     if any(dotted(node) == text and without_parts(flow.values(node, file)) == values for node in nodes):
         return {text: values}
     if method is None or text not in [p.name.value for p in parameters(method)]:
@@ -138,6 +139,12 @@ def _argument_at(
     return {}
 
 
+def _names_below(node: cst.CSTNode, file: SourceFile) -> list[cst.Name | cst.Attribute]:
+    """Return the names and attributes below a node; ``model`` of ``self.model`` and ``f(model=net)`` is none."""
+    found = file.nodes(cst.Name, cst.Attribute, below=node)
+    return [one for one in found if not (isinstance(one, cst.Name) and is_label(one, file))]
+
+
 def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile, flow: Flow) -> str | None:
     """Return the name, attribute or item that holds these modules, and no other, before a statement runs.
 
@@ -146,7 +153,7 @@ def visible_name(values: Values, statement: cst.BaseStatement, file: SourceFile,
     line = file.position(statement)
     function = file.function(statement)
     nodes = [
-        node for node in file.nodes(cst.Name, cst.Attribute, below=function or file.module)
+        node for node in _names_below(function or file.module, file)
         if dotted(node) is not None and file.function(node) is function
         and (file.position(node) <= line or file.statement(node) is statement)
     ]  # fmt: skip
