@@ -136,6 +136,86 @@ def test_parameters_of_parts_are_followed_where_a_comprehension_uses_the_name_to
     assert "model=model," in convert(tmp_path, body(text))
 
 
+def test_lists_of_parameters_that_a_function_returns_together_are_of_the_module_it_is_given(tmp_path: Path) -> None:
+    text = """
+        def split(net):
+            decayed, others = [], []
+            for p in net.parameters():
+                if p.dim() == 2:
+                    decayed.append(p)
+                else:
+                    others.append(p)
+            return decayed, others
+
+
+        model = Net()
+        decayed, others = split(model)
+        optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": 0.1}, {"params": others}], lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    assert "model=model," in convert(tmp_path, body(text))
+
+
+def test_lists_that_one_line_assigns_are_followed(tmp_path: Path) -> None:
+    text = TWO.format(collect="a, b = list(first.parameters()), list(second.parameters())", params="a + b")
+    assert "ModuleList([first, second])," in convert(tmp_path, body(text))
+
+
+def test_an_object_that_steps_optimizers_in_the_place_of_one_is_refused(tmp_path: Path) -> None:
+    text = """
+        class Pair:
+            def __init__(self, first, second):
+                self.first, self.second = first, second
+
+            def zero_grad(self):
+                self.first.zero_grad()
+                self.second.zero_grad()
+
+            def step(self):
+                self.first.step()
+                self.second.step()
+
+
+        model = Net()
+        if os.environ.get("PAIR"):
+            first = torch.optim.SGD(model.first.parameters(), lr=0.1)
+            optimizer = Pair(first, torch.optim.SGD(model.second.parameters(), lr=0.1))
+        else:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    reasons = blocked(tmp_path, "import os\n" + body(text))
+    reason = "optimizer is an optimizer in one run and a Pair, which steps optimizers itself, in another"
+    assert (Code.PLAIN_UNTRACED, reason) in reasons
+
+
+def test_parameters_of_modules_that_a_function_makes_and_returns_are_tensors_of_the_optimizer(tmp_path: Path) -> None:
+    text = """
+        def setup(rates):
+            heads, groups = torch.nn.ModuleDict(), []
+            for rate in rates:
+                head = Net()
+                heads[str(rate)] = head
+                groups.append({"params": head.parameters(), "lr": rate})
+            return heads, groups
+
+
+        heads, groups = setup([0.1, 0.2])
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            sum(F.mse_loss(head(x), y) for head in heads.values()).backward()
+            optimizer.step()
+        """
+    assert "model=EngineModule(optimizer)," in convert(tmp_path, body(text))
+
+
 @pytest.mark.parametrize(
     "options, size",
     [

@@ -21,9 +21,11 @@ from ds_migrate.plain.recognition.parameters.module_lists import (
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module, passed_for, passed_for_star
 from ds_migrate.plain.recognition.parameters.parameter_methods import (
     CONTAINERS,
+    ReturnedItem,
     modules_asked,
     parameter_method,
     returned_here,
+    returned_items,
     selects_parameters,
 )
 from ds_migrate.plain.recognition.parameters.parameter_sources import (
@@ -185,6 +187,9 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
     if given:
         _of_calls(expression_text(node), given, flow, owners, depth)
         return
+    returned = returned_items(node, file, flow)
+    for each in returned:
+        _of_returned(expression_text(node), each, file, flow, owners, depth)
     sources = list(sources_of_name(node, file, flow))
     whole = whole_of(node, file, flow)
     if not sources and whole is not node and is_module(whole, file, flow, owners):
@@ -194,7 +199,7 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         else:
             collect(whole, file, flow, owners, depth)
         return
-    if all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
+    if not returned and all(isinstance(source, cst.List) and not source.elements for source, _ in sources):
         raise UnknownOwnerError(f"{shown(node)} cannot be followed to a module")
     owners.is_partial |= len([s for s, _ in sources if replaces(s, node, file)]) > 1
     for source, is_part in sources:
@@ -208,6 +213,20 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
                 known = {*owners.values, *owners.tensors}
                 collect(source, file, flow, owners, depth)
                 owners.passed |= _named_elsewhere({*owners.values, *owners.tensors} - known, source, node, file)
+
+
+def _of_returned(name: str, returned: ReturnedItem, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
+    """Collect the parameters that a function returns, by the modules that its call is given where these have names."""
+    calls = [(file, returned.call), *owners.calls]
+    found = Owners(calls=calls, around=owners.around, filters=owners.filters, collected=owners.collected)
+    collect(returned.item, returned.file, flow, found, depth)
+    owners.is_partial = owners.has_wholes = True
+    given = [(expression_text(arg.value), flow.values(arg.value, home)) for home, call in calls for arg in call.args]
+    if not found.tensors and all((text, values) in given for text, values in found.values.items()):
+        owners.values |= found.values
+        return
+    owners.tensors[name] = frozenset[Value]().union(*found.values.values(), *found.tensors.values())
+    owners.has_unnamed |= bool(found.values) or found.has_unnamed
 
 
 def _named_elsewhere(texts: set[str], source: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> set[str]:

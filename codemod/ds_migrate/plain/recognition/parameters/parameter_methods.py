@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
 from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES
 from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 CONTAINERS = frozenset(
@@ -81,6 +83,35 @@ def returned_here(call: cst.Call, file: SourceFile, flow: Flow) -> list[cst.Base
         return []
     returned = [n.value for n in file.nodes(cst.Return, below=function) if n.value is not None]
     return returned if len(returned) == 1 else []
+
+
+@dataclass(frozen=True)
+class ReturnedItem:
+    """An item of the tuple that a function returns, and the call that unpacks it."""
+
+    call: cst.Call
+    file: SourceFile
+    item: cst.BaseExpression
+
+
+def returned_items(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow) -> list[ReturnedItem]:
+    """Return what functions return for a name that unpacks it: ``decay, others = split(model)``."""
+    found = []
+    for line in flow.scopes(file).nodes(node, cst.Assign):
+        for target in targets(line) if isinstance(line.value, cst.Call) else ():
+            names = [dotted(e.value) for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else []
+            if dotted(node) not in names or comes_later(line, node, file):
+                continue
+            call, index = cst.ensure_type(line.value, cst.Call), names.index(dotted(node))
+            for function in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
+                made, home = flow.node(function), flow.file(function)
+                for end in home.nodes(cst.Return, below=made):
+                    if home.function(end) is not made:
+                        continue
+                    if not is_plain_tuple(end.value, len(names)) or home.nodes(cst.Yield, below=made):
+                        return []
+                    found.append(ReturnedItem(call, home, end.value.elements[index].value))
+    return found
 
 
 def modules_asked(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 3) -> list[cst.BaseExpression]:

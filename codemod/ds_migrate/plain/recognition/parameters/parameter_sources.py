@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
-from ds_migrate.syntax.nodes import dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, set_values, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -39,9 +39,9 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
         if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in scope.params.params):
             raise UnknownOwnerError(f"{name} is an argument of {scope.name.value}()", (node, file))
     for assign in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign):
-        if any(dotted(target) == name for target in targets(assign)) and not comes_later(assign, node, file):
-            assert assign.value is not None
-            yield assign.value, False
+        values = [value for target, value in set_values(assign) if dotted(target) == name and value is not None]
+        if values and not comes_later(assign, node, file):
+            yield from ((value, value is not assign.value) for value in values)
         elif any(isinstance(target, cst.Subscript) and dotted(target.value) == name for target in targets(assign)):
             assert assign.value is not None
             yield assign.value, True

@@ -19,6 +19,7 @@ from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
+from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
@@ -77,6 +78,7 @@ def find_operations(flow: Flow) -> Operations:
     refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
     steps = [step for step in steps if step not in left]
     refusals += find_hand_made_steps(steps, backwards, refusals, flow)
+    refusals += find_mixed_steps(steps, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals, left, frozenset(attacked_names(attacks, flow)))
 
 
