@@ -148,9 +148,9 @@ def test_of_a_call_that_makes_several_loaders_the_one_that_trains_is_divided(tmp
 
 
 def test_a_call_that_makes_several_loaders_is_to_review_where_none_has_one_name(tmp_path: Path) -> None:
-    function = "def make():\n    return DataLoader(data, batch_size=4)\n\n\nloader, held_out = make(), make()\n"
+    function = "def make():\n    return DataLoader(data, batch_size=4)\n\n\nloaders = [make(), make()]\n"
     text = LOOP.replace("loader = DataLoader(data, batch_size=4, shuffle=True)\n", function)
-    report = run(tmp_path, train=HEADER + text)
+    report = run(tmp_path, train=HEADER + text.replace("in loader:", "in loaders[0]:"))
     (finding,) = [finding for _, finding in report.findings(Severity.REVIEW)]
     assert finding.code == Code.PLAIN_SAMPLER and "evaluation" in finding.message
 

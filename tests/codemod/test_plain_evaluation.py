@@ -791,6 +791,7 @@ for x, y in TRAIN:
 for x, y in VAL:
     print(model(x))
 """
+_APPENDED = '    made = []\n    for split in ("train", "val"):\n        made.append(make(split))'
 _FILLED = 'loaders = {}\nfor split in ("train", "val"):\n    loaders[split] = make(split)'
 
 
@@ -802,6 +803,8 @@ _FILLED = 'loaders = {}\nfor split in ("train", "val"):\n    loaders[split] = ma
         ("both = [DataLoader(d, batch_size=4) for d in (data, data)]\na, b = both", "a", "b"),
         (_FILLED, 'loaders["train"]', 'loaders["val"]'),
         ('def both():\n    return [make(s) for s in ("train", "val")]\n\n\na, b = both()', "a", "b"),
+        ('a, b = (make(s) for s in ("train", "val"))', "a", "b"),
+        (f"def both():\n{_APPENDED}\n    return made\n\n\na, b = both()", "a", "b"),
         ('loaders = {"val": make("val"), "train": make("train")}', 'loaders["train"]', 'loaders["val"]'),
         ('loaders = {"val": make("val")}\nloaders["train"] = make("train")', 'loaders["train"]', 'loaders["val"]'),
     ],
@@ -862,6 +865,40 @@ def test_a_loader_that_a_loop_makes_for_each_phase_is_divided_where_it_trains(
     assert expected in (report.files[0].after or b"").decode()
     found = [f for _, f in report.findings(Severity.REVIEW) if "may make loaders for evaluation too" in f.message]
     assert len(found) == (expected.startswith("return"))
+
+
+def test_the_loader_that_a_method_of_an_unpacked_data_set_makes_is_divided_where_it_trains(tmp_path: Path) -> None:
+    """No loader was found for the step, so that all ranks would have trained on the same data."""
+    text = """\
+    class Rows:
+        def __init__(self, split):
+            self.split = split
+
+        def loader(self):
+            return DataLoader(data, batch_size=4)
+
+
+    def prepare():
+        return [Rows(split) for split in ("train", "val")]
+
+
+    train, val = prepare()
+    """
+    made = textwrap.dedent(text) + "a, b = train.loader(), val.loader()"
+    report = run(tmp_path, train=HEADER + UNPACKED.replace("MADE", made).replace("TRAIN", "a").replace("VAL", "b"))
+    after = (report.files[0].after or b"").decode()
+    assert "a = shard(a)\n" in after and after.count("shard(") == 1 and not list(report.findings(Severity.REVIEW))
+
+
+@pytest.mark.parametrize(
+    "load",
+    ["partial(DataLoader, batch_size=4)", "lambda rows: DataLoader(rows, batch_size=4)"],
+)
+def test_a_loader_that_a_partial_makes_is_divided(load: str, tmp_path: Path) -> None:
+    """No loader was found for the step, so that all ranks would have trained on the same data."""
+    made = f"from functools import partial\nload = {load}\na, b = load(data), load(data)"
+    text = UNPACKED.replace("MADE", made).replace("TRAIN", "a").replace("VAL", "b")
+    assert "a, b = shard(load(data)), load(data)\n" in convert(tmp_path, HEADER + text)
 
 
 def _engine(text: str) -> str:

@@ -87,7 +87,7 @@ class Expressions:
             if is_mapping_call(node) and not of_kind(self.values(node.func, file), Kind.FUNCTION, Kind.CLASS):
                 return frozenset({self.variables.make(Kind.MAPPING, node, file)})
             return self._result(node, file)
-        if type(node) in (cst.Tuple, cst.List, cst.ListComp):
+        if type(node) in (cst.Tuple, cst.List, cst.ListComp, cst.GeneratorExp):
             return frozenset({self.variables.make(Kind.SEQUENCE, node, file)})
         if type(node) in (cst.Dict, cst.DictComp):
             return frozenset({self.variables.make(Kind.MAPPING, node, file)})

@@ -50,7 +50,7 @@ class Statements:
             (self._returned, cst.Return),
             (self._items, cst.Tuple, cst.List, cst.Dict),
             (self._computed, cst.DictComp),
-            (self._computed, cst.ListComp),
+            (self._computed, cst.ListComp, cst.GeneratorExp),
             (self._passed, cst.Call),
             (self._starred, cst.FunctionDef),
             (self._decorated, cst.ClassDef, cst.FunctionDef),
@@ -81,7 +81,7 @@ class Statements:
         if function is not None and node.value is not None:
             yield (id(function), "return"), self._expressions.values(node.value, file)
 
-    def _computed(self, node: cst.DictComp | cst.ListComp, file: SourceFile) -> _Given:
+    def _computed(self, node: cst.DictComp | cst.ListComp | cst.GeneratorExp, file: SourceFile) -> _Given:
         item = node.value if isinstance(node, cst.DictComp) else node.elt
         yield (id(node), "[]"), self._expressions.values(item, file)
 

@@ -17,6 +17,7 @@ from ds_migrate.syntax.nodes import dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
+_MADE_BY_LIBRARIES = (Kind.OPTIMIZER, Kind.LOADER)
 PARTIAL, LAMBDA = "functools.partial", "lambda"
 
 
@@ -44,7 +45,7 @@ def called_by_partial(
 ) -> tuple[Values, cst.Call] | None:
     """Return what a call of a partial calls, and that call with all arguments; None where no partial is called.
 
-    Of partials of other files only optimizers are known, with the arguments of the call alone.
+    Of partials of other files only optimizers and loaders are known, with the arguments of the call alone.
     """
     if callee.kind is not Kind.OBJECT or callee.name not in (PARTIAL, LAMBDA):
         return None
@@ -53,16 +54,16 @@ def called_by_partial(
     if not isinstance(made, cst.Call) or not made.args or made.args[0].star:
         return None
     choices, given = evaluate(made.args[0].value, owner), made.args[1:]
-    optimizers = frozenset(v for v in of_kind(choices, Kind.EXTERNAL) if kind_made_by(v.name) is Kind.OPTIMIZER)
+    makers = frozenset(v for v in of_kind(choices, Kind.EXTERNAL) if kind_made_by(v.name) in _MADE_BY_LIBRARIES)
     if any(arg.star for arg in given):
         return None
     if owner is not file:
         is_plain = all(arg.keyword is not None for arg in given)
-        return (optimizers, call) if optimizers and is_plain else None
+        return (makers, call) if makers and is_plain else None
     known = {arg.keyword.value for arg in call.args if arg.keyword is not None}
     first = [arg for arg in given if arg.keyword is None]
     last = [arg for arg in given if arg.keyword is not None and arg.keyword.value not in known]
-    functions = optimizers
+    functions = makers
     if callee.name == PARTIAL:
         functions |= of_kind(choices, Kind.FUNCTION, Kind.METHOD, Kind.CLASS)
     return (functions, call.with_changes(args=[*first, *call.args, *last])) if functions else None

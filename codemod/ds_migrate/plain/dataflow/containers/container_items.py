@@ -63,11 +63,12 @@ class ContainerItems:
         return self.all_of(value) if self._grows(value) else self.named(value, name)
 
     def unpacked(self, value: Value, name: str) -> Values:
-        """Return the items that a name in a tuple gets: of loaders that a comprehension makes, each may be any.
+        """Return the items that a name in a tuple gets: of loaders and data sets that a loop makes, each may be any.
 
         Not so modules and optimizers: one value would be several, of which a program steps one.
         """
-        return self.named(value, name) | of_kind(self.named(value, "[]"), Kind.LOADER)
+        made = self.all_of(value) if self._grows(value) else NOTHING
+        return self.named(value, name) | of_kind(made, Kind.LOADER, Kind.INSTANCE)
 
     def at(self, containers: Values, index: cst.BaseExpression) -> Values:
         """Return the items of containers, or of modules and libraries, that an index may mean."""

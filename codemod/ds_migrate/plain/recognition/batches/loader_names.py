@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.dead_branches import leaves_out
 from ds_migrate.plain.dataflow.branches.written_rounds import Bindings, is_left_out
 from ds_migrate.plain.dataflow.calls.callers import is_repeated
+from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.loader_items import are_texts, assignments, item_name
@@ -157,7 +158,7 @@ def _names(
                 inside = list(_names_inside(assign, text, other, maker, facts, depth - 1))
                 yield from inside or [LoaderName(other, statement, text)]
                 continue
-        if _unpacks_list(assign, other, facts) and isinstance(statement, cst.SimpleStatementLine):
+        if isinstance(statement, cst.SimpleStatementLine) and _is_unpacked(assign, text, other, maker, facts):
             yield LoaderName(other, statement, text)
             continue
         if isinstance(assign.value, cst.Subscript):
@@ -167,12 +168,21 @@ def _names(
         yield from _names(assign.value, other, inner, maker, facts, depth - 1, followed)
 
 
-def _unpacks_list(assign: cst.Assign, file: SourceFile, facts: LoopFacts) -> bool:
-    """Return whether a tuple of names gets the loaders that a comprehension makes, each another one."""
+def _is_unpacked(assign: cst.Assign, text: str, file: SourceFile, maker: cst.Call, facts: LoopFacts) -> bool:
+    """Return whether one of several names in a line gets a loader: of a list that is made, or of a call beside others.
+
+    A loader that the line itself makes is divided there.
+    """
+    target = assign.targets[0].target
+    if not isinstance(target, cst.Tuple):
+        return False
+    names = [dotted(element.value) for element in target.elements]
+    if is_plain_tuple(assign.value, len(names)):
+        value = assign.value.elements[names.index(text)].value
+        is_made = isinstance(value, cst.Call) and value is not maker
+        return is_made and _holds(maker, facts.flow.values(value, file), facts)
     made = facts.flow.values(assign.value, file)
-    return isinstance(assign.targets[0].target, cst.Tuple) and bool(made) and all(
-        value.kind is Kind.SEQUENCE and isinstance(facts.flow.node(value), cst.ListComp) for value in made
-    )  # fmt: skip
+    return bool(made) and made == of_kind(made, Kind.SEQUENCE)
 
 
 def _known(name: LoaderName | None) -> LoaderName:
