@@ -20,7 +20,7 @@ KEEPS = frozenset(
      "cpu", "detach", "clone", "t"}
 )  # fmt: skip
 # Calls whose number of indices is that of the samples, or a fixed one.
-_INDICES = frozenset({"randperm", "permutation", "randint", "arange", "choice", "multinomial", "argsort"})
+_INDICES = frozenset({"randperm", "permutation", "randint", "arange", "range", "choice", "multinomial", "argsort"})
 _DEPTH = 5
 
 
@@ -44,16 +44,21 @@ def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth:
         return any(is_selected(value, file, totals, depth - 1) for value in _values(node, file, totals))
     if not isinstance(node, cst.Subscript):
         return False
-    first, rest = node.slice[0].slice, node.slice[1:]
+    first = node.slice[0].slice
     if _packs(node.value, file, totals):  # its numbers are the first of its parts
         return True
+    if _is_whole(first):
+        return is_selected(node.value, file, totals, depth)
     if not isinstance(first, cst.Index) or not totals.differs(node.value, file) or _is_kept(node.value, file, totals):
         return False
-    return (
-        all(isinstance(element.slice, cst.Slice) for element in rest)
-        and totals.differs(first.value, file)
-        and not _is_fixed(first.value, file)
-    )
+    return totals.differs(first.value, file) and not _is_fixed(first.value, file)
+
+
+def _is_whole(index: cst.BaseSlice) -> bool:
+    """Return whether an index keeps all samples: ``x[:, 0]``, ``x[..., 0]``."""
+    if isinstance(index, cst.Slice):
+        return index.lower is None and index.upper is None and index.step is None
+    return isinstance(index, cst.Index) and isinstance(index.value, cst.Ellipsis)
 
 
 def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
