@@ -276,6 +276,7 @@ def test_functions_that_do_more_than_output_run_on_all_ranks(body: str, tmp_path
         "def show():\n    if rank != 0:\n        return\n    print('a')\n    print('b')\n",
         "@master_only\ndef show():\n    print('a')\n    print('b')\n",
         "def show():\n    if dist.get_rank() == 0:\n        print('a')\n",
+        "def show():\n    if utils.is_primary(args):\n        print('a')\n",
         "import builtins\n\nbuiltins.print = None\n\n\ndef show():\n    print('a')\n    print('b')\n",
     ],
 )

@@ -14,7 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 GUARD = "rank 0"
 NOWHERE = "nowhere"  # marks a call that opens a file on rank 0, and none on the others
 _HOISTED = "all ranks"  # marks the arguments of a guarded call that all ranks compute
-_WORDS = ("rank", "master", "main_process")
+_WORDS = ("rank", "master", "main_process", "is_primary")
 
 
 def is_guarded(node: cst.CSTNode, file: SourceFile) -> bool:
