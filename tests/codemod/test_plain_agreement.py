@@ -466,6 +466,23 @@ def test_a_loss_is_weighted_by_all_data(tmp_path: Path) -> None:
     assert "engine(x), y) + prior / len(loader.dataset)\n" in convert(tmp_path, HEADER + loop)
 
 
+@pytest.mark.parametrize(
+    ("keeping", "loaded"),
+    [
+        ("best, kept = loss.item(), copy.deepcopy(model.state_dict())", "kept"),
+        ("kept = {'loss': 1, 'model': copy.deepcopy(model.state_dict())}", "kept['model']"),
+        ("kept['model'] = copy.deepcopy(model.state_dict())", "kept['model']"),
+        ("kept = (epoch, copy.deepcopy(model.state_dict()))", "kept[1]"),
+    ],
+)
+def test_ranks_agree_on_weights_that_they_keep_beside_something(keeping: str, loaded: str, tmp_path: Path) -> None:
+    """Each rank loaded the weights of the epoch that was best on its own share."""
+    loop = LOOP.replace("for x", "best, kept, epoch = 1e9, {}, 0\nfor x")
+    kept = f"    if loss.item() < best:\n        {keeping}\n        best = loss.item()\n"
+    after = convert(tmp_path, f"import copy\n{HEADER}{loop}{kept}model.load_state_dict({loaded})\n")
+    assert "    if rank_0_decides(loss.item() < best):\n" in after
+
+
 def test_ranks_agree_on_the_weights_that_they_keep_and_load_again(tmp_path: Path) -> None:
     loop = LOOP.replace("for x", "best, kept = 1e9, None\nfor x")
     kept = "    if loss.item() < best:\n        best = loss.item()\n        kept = copy.deepcopy(model.state_dict())\n"

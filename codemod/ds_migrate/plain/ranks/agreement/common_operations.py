@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.rank_guards import asks_for_rank
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import children, code, elements, last_name, last_statement, targets, walk
+from ds_migrate.syntax.nodes import children, code, elements, last_name, last_statement, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _SETTINGS = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
@@ -66,7 +66,8 @@ class CommonOperations:
         settings: list[tuple[SourceFile, cst.BaseExpression]] = []
         for file in plan.facts.flow.files.values():
             for node in file.nodes(cst.Assign, cst.AugAssign):
-                is_loaded = bool(loaded) and not loaded.isdisjoint(_variables(targets(node), file, plan.facts.flow))
+                names = [part for target in targets(node) for part in elements(target)]
+                is_loaded = bool(loaded) and not loaded.isdisjoint(_variables(names, file, plan.facts.flow))
                 is_setting = any(map(setting_of, targets(node)))
                 if is_setting:
                     settings.append((file, node.value))
@@ -169,7 +170,7 @@ def _variables(nodes: Iterable[cst.CSTNode], file: SourceFile, flow: Flow) -> It
     """Yield the variables that are named: those that a state to be loaded is kept in, or that are assigned."""
     for node in nodes:
         value = node.value if isinstance(node, cst.Arg) else node
-        variable = flow.variable(value, file)
+        variable = flow.variable(without_index(value) if isinstance(value, cst.BaseExpression) else value, file)
         if variable is not None:
             yield variable
 
