@@ -630,3 +630,27 @@ def test_the_runtime_is_imported_before_a_line_above_the_imports_that_needs_it(t
     text = convert(tmp_path, f"{log}{HEADER}{LOOP}")
     first = text.index("logging.basicConfig(filename='log' if is_main_rank() else os.devnull")
     assert text.index("import os\n") < first and text.index("from trial_runtime.plain import") < first
+
+
+def test_only_rank_0_writes_to_a_screen_that_an_object_keeps(tmp_path: Path) -> None:
+    """All ranks wrote each line. What takes the place of sys.stderr shows the errors of all, and stays."""
+    helpers = """\
+    import sys
+
+
+    class Console:
+        def __init__(self):
+            self.out = sys.stdout
+
+        def line(self, text):
+            self.out.write(text)
+
+        def write(self, text):
+            self.out.write(text)
+
+
+    console = Console()
+    """
+    text = after(tmp_path, helpers, "console.line('end')\nsys.stderr = console\n")
+    assert "def line(self, text):\n        if is_main_rank():\n            self.out.write(text)\n" in text
+    assert "def write(self, text):\n        self.out.write(text)\n" in text

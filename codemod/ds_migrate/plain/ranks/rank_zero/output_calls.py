@@ -93,8 +93,11 @@ class OutputCalls:
         where = next((a.value for a in call.args if a.keyword is not None and a.keyword.value == "file"), None)
         is_screen = where is None or (dotted(where) or "").startswith("sys.")
         called = self._flow.values(call.func, file)
+        function = file.function(call)
+        is_stream = function is not None and function.name.value in ("write", "flush")  # where sys.stderr may go
+        printers = _PRINTERS if is_stream else (*_PRINTERS, *_PRINTS)
         is_print = dotted(call.func) in _PRINTS or (
-            bool(called) and all(value.kind is Kind.EXTERNAL and value.name in _PRINTERS for value in called)
+            bool(called) and all(value.kind is Kind.EXTERNAL and value.name in printers for value in called)
         )
         writers = {"write": tuple(BARS), **_CONSOLES}.items()
         is_print |= any(self._is_of_made(call, method, makers, file) for method, makers in writers)
