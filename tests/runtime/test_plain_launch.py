@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset
+from trial_runtime._ranks import rank_variables
 from trial_runtime.errors import InvalidExperimentException
 from trial_runtime.plain import _distributed, _loader, run_worker
 
@@ -60,6 +62,22 @@ def test_a_script_that_sets_another_world_size_after_its_rank_started_alone_is_r
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InvalidExperimentException, match="the world size is 2 by the script's own"):
         _distributed.init_distributed()
+
+
+@pytest.mark.parametrize(("port", "is_left"), [("1234", True), ("5678", False)])
+def test_a_command_of_a_script_without_a_launcher_is_no_rank_of_that(
+    port: str, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It met nobody: the address was in use. A launcher that the script runs gives its ranks another port."""
+    for name, value in {**rank_variables(0, 1, 1234), _distributed._ALONE: f"{os.getppid()}:1234"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", port)
+    _distributed._leave_other_script()
+    assert ("RANK" not in os.environ) == ("MASTER_PORT" not in os.environ) == is_left
+    monkeypatch.setenv(_distributed._ALONE, f"{os.getpid()}:{port}")
+    monkeypatch.setenv("RANK", "0")
+    _distributed._leave_other_script()
+    assert os.environ["RANK"] == "0"
 
 
 def test_a_loader_whose_sampler_divides_the_data_is_known() -> None:

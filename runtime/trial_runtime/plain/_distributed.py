@@ -27,6 +27,18 @@ from trial_runtime.pytorch.deepspeed._patches import applied_to_run, apply_to_pr
 _PATCHES: list[contextlib.ExitStack] = []  # in force until the script ends
 _NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _REST = 0.1  # seconds
+_ALONE = "TRIAL_RUNTIME_ALONE"  # the process that has started without a launcher, and its port; commands inherit it
+
+
+def _leave_other_script() -> None:
+    """Remove the variables by which another script made itself the only rank, and which this command inherits."""
+    process, _, port = os.environ.get(_ALONE, "").partition(":")
+    if process not in ("", str(os.getpid())) and os.environ.get("MASTER_PORT") == port:  # no launcher between them
+        for name in (_ALONE, *rank_variables(0, 1, 0)):
+            os.environ.pop(name, None)
+
+
+_leave_other_script()
 _LAUNCHED = {name: os.environ[name] for name in _NAMES if "RANK" in os.environ and name in os.environ}
 
 
@@ -76,6 +88,7 @@ def init_distributed(
         atexit.register(_PATCHES[0].close)
     if "RANK" not in os.environ:
         os.environ.update({**rank_variables(0, 1, free_port()), **os.environ})
+        os.environ[_ALONE] = f"{os.getpid()}:{os.environ['MASTER_PORT']}"
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
