@@ -245,3 +245,29 @@ words = open("models/vocabulary").read()
 """
     after = convert(tmp_path, HEADER + fetch + LOOP)
     assert 'with rank_0_first():\n    fetch("models")\n' in after
+
+
+@pytest.mark.parametrize("is_looked_for", [False, True])
+def test_a_function_that_fetches_and_returns_the_path_runs_on_rank_0_first_or_is_reviewed(
+    is_looked_for: bool, tmp_path: Path
+) -> None:
+    """Ranks other than 0 wrote nothing, and read the file at once, without a review."""
+    fetch = """
+import requests
+from pathlib import Path
+
+def fetch(name):
+    Path(name).write_bytes(requests.get(f"https://example.org/{name}").content)
+    return Path(name)
+
+LOOK
+words = open(path).read()
+"""
+    look = (
+        "path = next((p for p in (Path('a'), Path('b')) if p.is_file()), None)\nif path is None:\n    path = fetch('b')"
+    )
+    text = HEADER + fetch.replace("LOOK", look if is_looked_for else "path = fetch('b')") + LOOP
+    after = convert(tmp_path, text)
+    reviewed = [f.message for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert ("with rank_0_first():\n    path = fetch('b')\n" in after) != is_looked_for
+    assert ("several ranks may fetch or make this data at the same time" in reviewed) == is_looked_for

@@ -192,7 +192,8 @@ class PreparedData:
             is_statement = isinstance(file.parent(call), cst.Expr)
             unpacks = is_statement and isinstance(call.func, cst.Attribute) and call.func.attr.value == "extractall"
             fetches = is_statement and self._flow.is_call_of(call, file, _FETCHES)
-            if unpacks or fetches or self._downloads(call, file) or (is_statement and self._saves_a_page(call, file)):
+            is_whole = is_statement or isinstance(file.parent(call), cst.Assign)  # a function may return the path
+            if unpacks or fetches or self._downloads(call, file) or (is_whole and self._saves_a_page(call, file)):
                 statement = file.statement(call)
                 if isinstance(statement, cst.SimpleStatementLine):
                     yield file, _with_loops(statement, file), None
@@ -251,6 +252,9 @@ def _with_loops(statement: cst.BaseStatement, file: SourceFile) -> cst.BaseState
 
 
 def _opens_to_write(call: cst.Call) -> bool:
+    """Return whether a call opens a file to write it, or writes one as a whole."""
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("write_bytes", "write_text"):
+        return True
     mode = argument(call, 1, "mode")
     is_written = mode is not None and isinstance(mode.value, cst.SimpleString) and mode.value.raw_value[:1] in "wx"
     return is_written and dotted(call.func) == "open"
