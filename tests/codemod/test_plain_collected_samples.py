@@ -197,3 +197,20 @@ def test_samples_that_a_function_returns_are_for_review_where_its_loader_trains(
 )
 def test_an_evaluation_of_a_share_that_sets_items_is_for_review(line: str, found: list[str], tmp_path: Path) -> None:
     assert _reviews(tmp_path, f"{SETUP}{LOOP}for x, y in loader:\n    {line}\n") == found
+
+
+@pytest.mark.parametrize(
+    ("later", "use"),
+    [
+        ("print(torch.stack(kept).view(data.tensors[0].shape[0], 1))", "gives the shape of all data to"),
+        ("print(torch.cat(kept).reshape(len(data), 1))", "gives the shape of all data to"),
+        ("for target, out in zip(data.tensors[1], torch.cat(kept)):\n    print(target, out)", "pairs with all data"),
+        ("print(torch.cat(kept).view(-1, 1))", None),
+        ("print(torch.cat(kept).view(len(kept), 4))", None),
+        ("for one, out in zip(kept, found['out']):\n    print(one, out)", None),
+    ],
+)
+def test_samples_that_are_used_as_if_they_were_all_are_for_review(later: str, use: str | None, tmp_path: Path) -> None:
+    """A rank has fewer: the shape was an error, and zip() left the rest of the data out without a word."""
+    kept = "kept.append(out.detach())\nfound['out'].append(y)"
+    assert _reviews(tmp_path, _loop(kept, later)) == ([SAVED.replace("saves", use)] if use is not None else [])

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, children, dotted, operands, set_values
+from ds_migrate.syntax.nodes import called_name, children, code, dotted, operands, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SCORES = ("sklearn.metrics.", "seqeval.metrics.", "scipy.stats.")
@@ -24,6 +24,7 @@ _MEANS = frozenset(
      "mean_absolute_error", "root_mean_squared_error", "mean_absolute_percentage_error", "mean_squared_log_error"}
 )  # fmt: skip
 _ESTIMATORS = ("sklearn.", "umap.", "hdbscan.")
+_SHAPES = frozenset({"view", "reshape"})
 _FITS = frozenset({"fit_transform", "fit_predict"})
 _PLOTS = frozenset(
     {"scatter", "hist", "hist2d", "kdeplot", "histplot", "boxplot", "violinplot", "add_embedding", "add_histogram",
@@ -48,8 +49,9 @@ def collected_samples(
     finder = _Finder(plan, collections, values)
     calls = OutputCalls(plan)
     for file in files:
+        datasets = _datasets(file, plan)
         for call in file.nodes(cst.Call):
-            use = _use(call, file, plan, calls)
+            use = _use(call, file, plan, calls) or _use_beside_all(call, file, values, datasets)
             if use is None:
                 continue
             around = {id(outer) for outer in file.ancestors(call)}
@@ -74,6 +76,38 @@ def _use(call: cst.Call, file: SourceFile, plan: ProgramPlan, calls: OutputCalls
         return "plots"
     is_fit = name in _FITS or (name == "fit" and _is_estimator(call, file, plan))
     return "fits" if is_fit else None
+
+
+def _datasets(file: SourceFile, plan: ProgramPlan) -> set[str]:
+    """Return the names by which loaders of a file are given their data."""
+    flow = plan.facts.flow
+    makers = [call for call in file.nodes(cst.Call) if call.args and of_kind(flow.values(call, file), Kind.LOADER)]
+    return {part.value for call in makers for part in walk(call.args[0].value) if isinstance(part, cst.Name)}
+
+
+def _use_beside_all(call: cst.Call, file: SourceFile, values: RankValues, datasets: set[str]) -> str | None:
+    """Return what a call does with samples by what there is of all: ``outputs.view(data.shape[0], 8)``, ``zip()``."""
+    name = called_name(call)
+    if name == "zip" and len(call.args) > 1:
+        others = [arg.value for arg in call.args if not values.differs(arg.value, file)]
+        named = {part.value for other in others for part in walk(other) if isinstance(part, cst.Name)}
+        return "pairs with all data" if named & datasets else None
+    if name not in _SHAPES or not isinstance(call.func, cst.Attribute):
+        return None
+    sizes = [arg.value for arg in call.args]
+    counted = [one for size in sizes for part in walk(size) for one in _counted(part)]
+    is_of_all = bool(counted) and not any(values.differs(one, file) for one in counted)
+    return "gives the shape of all data to" if is_of_all and "-1" not in map(code, sizes) else None
+
+
+def _counted(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Return what a node takes the number of samples of: ``x.shape[0]``, ``x.size(0)`` or ``len(x)``."""
+    if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape":
+        return [node.value.value] if [*map(code, node.slice)] == ["0"] else []
+    if isinstance(node, cst.Call) and dotted(node.func) == "len":
+        return [arg.value for arg in node.args]
+    is_size = isinstance(node, cst.Call) and called_name(node) == "size" and [*map(code, node.args)] == ["0"]
+    return operands(node)[:1] if isinstance(node, cst.Call) and is_size else []
 
 
 def _is_estimator(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:
