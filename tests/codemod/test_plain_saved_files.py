@@ -611,7 +611,7 @@ def test_weights_by_a_variable_key_are_read_as_the_wrapper_wrote_them(tmp_path: 
 
 
 def test_names_of_weights_are_for_review_where_the_model_is_wrapped_in_an_else(tmp_path: Path) -> None:
-    wrap = "net = Net()\nif name == '1':\n    net = net.cuda(1)\nelse:\n    net = nn.DataParallel(net).cuda()\n"
+    wrap = "net = Net()\nif name == '1':\n    net = net.cuda(0)\nelse:\n    net = nn.DataParallel(net).cuda()\n"
     text = body(NAMED).replace("net = nn.DataParallel(Net())\n", "").replace("KEPT\n", wrap)
     save = "net.load_state_dict(torch.load('a'))\ntorch.save(net.state_dict(), 'a')\n"
     (result,) = run(tmp_path, train=text + save).files
