@@ -51,7 +51,7 @@ def _converted(change: str, tmp_path: Path) -> tuple[str, list[str]]:
     ("change", "decided"),
     [
         ("if loss < 0.5:\n        sequences.length += 1", "if mean_over_ranks(loss) < 0.5:"),
-        ("sequences.grow(loss.item())", "if mean_over_ranks(loss) < 0.5:"),
+        ("sequences.grow(loss.item())", "if rank_0_decides(loss < 0.5):"),
     ],
 )
 def test_rank_0_decides_whether_the_data_changes(change: str, decided: str, tmp_path: Path) -> None:
