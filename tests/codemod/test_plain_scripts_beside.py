@@ -82,3 +82,39 @@ def test_a_script_beside_one_that_starts_ranks_draws_saves_and_waits_as_by_itsel
     assert any("draws other numbers on each rank" in m for m in of_scripts)
     assert any("the sum over a rank's share" in m for m in of_scripts)
     assert not [message for name, message in found if name == "ranks.py"]
+
+
+def test_a_helper_that_nothing_calls_keeps_no_loop_from_its_conversion(tmp_path: Path) -> None:
+    helpers = """
+        import torch.nn.functional as F
+
+
+        class Fisher:
+            def __init__(self, model, inputs):
+                model.zero_grad()
+                model(inputs).sum().backward()
+                self.weights = [p.grad ** 2 for p in model.parameters()]
+
+
+        def train(model, optimizer, loader):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """
+    script = """
+        from helpers import Fisher
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        fisher = Fisher(model, torch.ones(4, 4))
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """
+    report = run(tmp_path, helpers=textwrap.dedent(helpers), script=body(script))
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert "engine.backward(" in after["script.py"] and not after["helpers.py"]
+    reviews = [finding.message for _, finding in report.findings(Severity.REVIEW)]
+    assert reviews == ["no step() uses these gradients, so each rank reads those of its share of the data"]

@@ -20,7 +20,11 @@ _STEPS = (Code.PLAIN_UNTRACED, Code.PLAIN_CLOSURE, Code.PLAIN_BACKWARD, Code.PLA
 
 def review_loops_beside(parts: Sequence[Part], flow: Flow) -> None:
     """Add a review to a loop that is converted where others stay that may run with it, or on its model or data."""
-    staying = [(part, files_used(part.files, flow), _entries(part, flow.callers)) for part in parts if part.stays]
+    staying = [
+        (part, files_used(part.files, flow), _entries(part, flow.callers))
+        for part in parts
+        if part.stays and not part.is_idle(flow)
+    ]
     for part in [part for part in parts if not part.stays] if staying else []:
         models = {value for site in part.sites for value in site.of}
         divided = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.values import Values
@@ -44,6 +45,11 @@ class Part:
     def stays(self) -> bool:
         """Return whether its files stay as they are."""
         return self.is_skipped or bool(self.refusals)
+
+    def is_idle(self, flow: Flow) -> bool:
+        """Return whether it is nothing but steps of unknown optimizers, in functions that nothing calls."""
+        idle = idle_functions(flow)
+        return not self.steps and not self.sites and all(idle.hold(each.node, each.file) for each in self.refusals)
 
 
 def find_parts(operations: Operations, flow: Flow) -> list[Part]:

@@ -20,10 +20,12 @@ def merge_sharing(parts: Sequence[Part], operations: Operations, flow: Flow) -> 
     """Return the parts, with those in one that may train the same model.
 
     A backward pass through a model of another part leaves gradients there, which ``zero_grad()`` of that part clears.
+    Functions that nothing calls leave none.
     """
     merged: list[tuple[Part, Values]] = []
     for part in parts:
-        found, reached = part, _reached(part, operations, flow) if len(parts) > 1 else frozenset()
+        may_run = len(parts) > 1 and not part.is_idle(flow)
+        found, reached = part, _reached(part, operations, flow) if may_run else frozenset()
         rest: list[tuple[Part, Values]] = []
         for other, other_reached in merged:
             if _meet(_trained(found), other_reached, flow) or _meet(_trained(other), reached, flow):
