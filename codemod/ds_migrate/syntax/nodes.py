@@ -101,6 +101,12 @@ def called_name(call: cst.Call) -> str:
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else dotted(call.func) or ""
 
 
+def receiver(node: cst.CSTNode | None, *names: str) -> cst.BaseExpression | None:
+    """Return the object whose method of one of these names a node calls; None for everything else."""
+    func = node.func if isinstance(node, cst.Call) else None
+    return func.value if isinstance(func, cst.Attribute) and func.attr.value in names else None
+
+
 def operands(call: cst.Call) -> list[cst.BaseExpression]:
     """Return what a call works on: the object whose method it is, and its arguments."""
     owner = [call.func.value] if isinstance(call.func, cst.Attribute) else []
@@ -234,6 +240,22 @@ def parameters(function: cst.FunctionDef) -> list[cst.Param]:
     """Return positional parameters in order, keyword-only ones after them."""
     params = function.params
     return [*params.posonly_params, *params.params, *params.kwonly_params]
+
+
+def parameter(function: cst.FunctionDef, name: str | None) -> cst.Param | None:
+    """Return the parameter of a name; None where there is none, and for ``*args`` and ``**kwargs``."""
+    return next((param for param in parameters(function) if param.name.value == name), None)
+
+
+def positional(function: cst.FunctionDef) -> list[cst.Param]:
+    """Return the parameters that arguments without a keyword are for, in order."""
+    return [*function.params.posonly_params, *function.params.params]
+
+
+def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[cst.BaseExpression]:
+    """Return what decorates a function or class, without the arguments of its call."""
+    found = [decorator.decorator for decorator in node.decorators]
+    return [one.func if isinstance(one, cst.Call) else one for one in found]
 
 
 def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:

@@ -211,6 +211,15 @@ class SourceFile:
         """Return the innermost function around the node."""
         return self._index.around(node, cst.FunctionDef)
 
+    def around(self, node: cst.CSTNode, *kinds: type[cst.CSTNode]) -> Any:
+        """Return the innermost node of one of these kinds around the node; None where there is none."""
+        return next((outer for outer in self.ancestors(node) if isinstance(outer, kinds)), None)
+
+    def returned(self, function: cst.CSTNode) -> list[cst.BaseExpression | None]:
+        """Return what the lines of a function return itself, and not those of functions in it."""
+        lines = self.nodes(cst.Return, below=function)
+        return [line.value for line in lines if self.function(line) is function]
+
     def class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Return the innermost class around the node."""
         return self._index.around(node, cst.ClassDef)

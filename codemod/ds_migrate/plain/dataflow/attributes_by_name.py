@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.containers.container_items import item_name
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.lookup.imported_modules import leading_text
 from ds_migrate.plain.dataflow.values import Values, Variable, attribute_owner
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, receiver
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -41,13 +41,12 @@ def attributes_set_by(call: cst.Call, file: SourceFile, expressions: Expressions
 
 def _updated(call: cst.Call) -> cst.BaseExpression | None:
     """Return the object whose attributes a call updates."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "update":
-        return None
-    held = call.func.value
+    held = receiver(call, "update")
     if isinstance(held, cst.Attribute) and held.attr.value == "__dict__":
         return held.value
-    is_of_vars = isinstance(held, cst.Call) and dotted(held.func) == "vars" and len(held.args) == 1
-    return held.args[0].value if is_of_vars and isinstance(held, cst.Call) else None
+    if isinstance(held, cst.Call) and dotted(held.func) == "vars" and len(held.args) == 1:
+        return held.args[0].value
+    return None
 
 
 def _looped(
@@ -56,12 +55,9 @@ def _looped(
     """Return the dict whose keys and values a loop around a call goes through, where it sets these."""
     for loop in (outer for outer in file.ancestors(call) if isinstance(outer, cst.For)):
         target, over = loop.target, loop.iter
-        is_pair = isinstance(target, cst.Tuple) and [dotted(e.value) for e in target.elements] == [
-            dotted(name),
-            dotted(value),
-        ]
-        if is_pair and isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute):
-            return over.func.value if over.func.attr.value == "items" else None
+        pair = [dotted(name), dotted(value)]
+        if isinstance(target, cst.Tuple) and [dotted(e.value) for e in target.elements] == pair:
+            return receiver(over, "items")
     return None
 
 

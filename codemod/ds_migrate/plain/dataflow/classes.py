@@ -10,6 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS, kind_made_by
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
 from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.plain.reachability import reachable
 from ds_migrate.syntax.nodes import body_of, docstring, dotted, elements, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
@@ -132,8 +133,7 @@ class Classes:
 
     def attribute(self, owner: int, name: str) -> Variable:
         """Return the variable that an attribute is: that of the attribute which it returns, for a property."""
-        found = self._variables.node_of(owner)
-        is_class = found is not None and isinstance(found[1], cst.ClassDef)
+        is_class = self._variables.class_of(owner) is not None
         if is_class and name in self._properties:
             method = self.method(owner, name)
             name = (self._properties[name].get(method.key) if method is not None else None) or name
@@ -165,13 +165,7 @@ class Classes:
 
     def _family(self, key: int) -> list[int]:
         """Return a class and all that it is built on."""
-        return self._variables.derived(("family", key), lambda: self._find_family(key))
-
-    def _find_family(self, key: int) -> list[int]:
-        family = [key]
-        for known in family:
-            family += [base for base in self.bases(known) if base not in family]
-        return family
+        return self._variables.derived(("family", key), lambda: reachable([key], self.bases))
 
     def files_of_relatives(self, key: int) -> Collection[SourceFile]:
         """Return the files of a class and of all that are built on it, or share something that they are built on."""
@@ -230,8 +224,8 @@ class Classes:
 
     def is_abstract(self, method: Value) -> bool:
         """Return whether a method leaves its work to those that replace it: it does nothing, or raises an error."""
-        found = self._variables.node_of(method.key)
-        if found is None or not isinstance(found[1], cst.FunctionDef):
+        found = self._variables.function_of(method.key)
+        if found is None:
             return False
         first = [s for s in body_of(found[1]) if s is not docstring(found[1])][:1]
         small = first[0].body[0] if first and isinstance(first[0], cst.SimpleStatementLine) else None
@@ -253,6 +247,6 @@ class Classes:
         return found
 
     def _definition(self, key: int) -> tuple[SourceFile, cst.ClassDef]:
-        found = self._variables.node_of(key)
-        assert found is not None and isinstance(found[1], cst.ClassDef)
-        return found[0], found[1]
+        found = self._variables.class_of(key)
+        assert found is not None
+        return found

@@ -191,6 +191,14 @@ class Flow:
         """Return the node that makes the values of a key, with its file."""
         return self._variables.node_of(key)
 
+    def function_of(self, key: int) -> tuple[SourceFile, cst.FunctionDef] | None:
+        """Return the function that the values of a key are, with its file; None for everything else."""
+        return self._variables.function_of(key)
+
+    def class_of(self, key: int) -> tuple[SourceFile, cst.ClassDef] | None:
+        """Return the class that the values of a key are, with its file; None for everything else."""
+        return self._variables.class_of(key)
+
     def scopes(self, file: SourceFile) -> Scopes:
         return self._scopes[id(file)]
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, are_all, of_kind
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -29,9 +29,7 @@ def is_foreign_gradient(node: cst.Attribute, file: SourceFile, flow: Flow, modul
         loops = flow.scopes(file).nodes(owner, cst.For, cst.CompFor)
         holders = [base for loop in loops if owner.value in names_in(loop.target) for base in _holders(loop, owner)]
         made = [flow.values(base, file) for base in holders]
-        return bool(made) and all(
-            bool(held) and of_kind(held, *_MODULES) == held and not any(v.key in modules for v in held) for held in made
-        )
+        return bool(made) and all(are_all(held, *_MODULES) and not any(v.key in modules for v in held) for held in made)
     parts = of_kind(flow.values(owner, file), Kind.PART)
     known = [flow.node_of(part.key) for part in parts]
     return bool(parts) and all(

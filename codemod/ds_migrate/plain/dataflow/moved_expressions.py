@@ -8,7 +8,7 @@ from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label
-from ds_migrate.syntax.nodes import dotted, last_name, parameters, targets, walk
+from ds_migrate.syntax.nodes import dotted, last_name, parameter, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -72,19 +72,17 @@ def _followed(
     node: cst.Name, file: SourceFile, statement: cst.BaseStatement, there: SourceFile, flow: Flow, depth: int
 ) -> str | None:
     """Return what a name that is not known at the statement stands for: an argument, or what is assigned to it."""
-    scope = flow.scopes(file).owner(node.value, node)
-    if isinstance(scope, cst.FunctionDef):
-        parameter = next((p for p in parameters(scope) if p.name.value == node.value), None)
-        calls = flow.callers.of(scope)
+    function = flow.scopes(file).function_of_parameter(node)
+    param = parameter(function, node.value) if function is not None else None
+    if function is not None and param is not None:
         texts = set()
-        for caller, call in calls if parameter is not None else ():
-            arg = flow.given(call, scope, node.value, caller)
-            value = arg.value if arg is not None else parameter.default if parameter is not None else None
+        for caller, call in flow.callers.of(function):
+            arg = flow.given(call, function, node.value, caller)
+            value = arg.value if arg is not None else param.default
             if value is None or (arg is not None and arg.star):
                 return None
             texts.add(at_statement(value, caller if arg else file, statement, there, flow, depth))
-        if parameter is not None:
-            return texts.pop() if len(texts) == 1 else None
+        return texts.pop() if len(texts) == 1 else None
     assigned = [
         n.value for n in flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign, cst.AugAssign)
         if any(isinstance(t, cst.Name) and t.value == node.value for t in targets(n))
@@ -102,7 +100,7 @@ def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, th
     at_site = flow.scopes(there).owner(name.value, statement)
     if scope is not at_site:
         return _same_receiver(name, file, statement, there, flow)
-    if isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope)):
+    if isinstance(scope, cst.FunctionDef) and parameter(scope, name.value) is not None:
         return True
     assigned = [
         n for n in flow.scopes(file).nodes(name, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)

@@ -8,7 +8,8 @@ from typing import Any
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Variable
-from ds_migrate.syntax.nodes import dotted, last_name, parameters, set_values, without_index
+from ds_migrate.plain.reachability import reachable
+from ds_migrate.syntax.nodes import dotted, last_name, parameter, parameters, set_values, without_index
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -80,6 +81,12 @@ class Scopes:
                 return outer
         return self.file.module
 
+    def function_of_parameter(self, name: cst.CSTNode) -> cst.FunctionDef | None:
+        """Return the function of which a name is a parameter; None for other nodes, ``*args`` and ``**kwargs``."""
+        scope = self.owner(name.value, name) if isinstance(name, cst.Name) else None
+        is_parameter = isinstance(scope, cst.FunctionDef) and parameter(scope, dotted(name)) is not None
+        return scope if isinstance(scope, cst.FunctionDef) and is_parameter else None
+
     def nodes(self, name: cst.Name | cst.Attribute, *kinds: type[cst.CSTNode]) -> list[Any]:
         """Return the nodes of the file at which a name is the variable that it is here; for an attribute, all."""
         if isinstance(name, cst.Attribute):
@@ -123,14 +130,11 @@ class Scopes:
     def _families(self) -> list[set[int]]:
         """Each class of the file with those of the file that it is built on, by identity."""
         by_name = {node.name.value: node for node in self.file.nodes(cst.ClassDef)}
-        found = list[set[int]]()
-        for node in by_name.values():
-            family = [node]
-            for cls in family:  # grows
-                bases = [by_name.get(last_name(without_index(base.value))) for base in cls.bases]
-                family += [base for base in bases if base is not None and base not in family]
-            found.append({id(cls) for cls in family})
-        return found
+
+        def bases(name: str) -> list[str]:
+            return [base for each in by_name[name].bases if (base := last_name(without_index(each.value))) in by_name]
+
+        return [{id(by_name[one]) for one in reachable([name], bases)} for name in by_name]
 
     def variable(self, name: str, at: cst.CSTNode) -> Variable:
         """Return the variable that a name means at a node."""

@@ -16,6 +16,7 @@ from ds_migrate.plain.dataflow.containers.records import fields_set_by
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, attribute_owner, of_kind
+from ds_migrate.syntax.nodes import called_name, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _Given = Iterator[tuple[Variable, Values]]
@@ -87,30 +88,25 @@ class Statements:
 
     def _passed(self, call: cst.Call, file: SourceFile) -> _Given:
         values = self._expressions.values
-        for variable, expression, owner in self._arguments.all_of(call, file):
-            yield variable, values(expression, owner)
+        for variable, expression, home in self._arguments.all_of(call, file):
+            yield variable, values(expression, home)
         for variable, expression in fields_set_by(call, file, self._expressions):
             yield variable, values(expression, file)
         yield from attributes_set_by(call, file, self._expressions)
         yield from self._arguments.unpacked(call, file)
         for key, item in keyword_items(call):
             yield (id(call), f"[{key!r}]"), values(item, file)
-        for variable, receiver in self._arguments.class_receivers(call, file):
-            yield variable, frozenset({receiver})
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "append" and len(call.args) == 1:
-            for base in of_kind(values(call.func.value, file), Kind.SEQUENCE):
-                yield (base.key, appended(call)), values(call.args[0].value, file)
-        yield from self._put(call, file)
-
-    def _put(self, call: cst.Call, file: SourceFile) -> _Given:
-        """Yield what a call of a method puts into a container by an index or key that is not known."""
-        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-        if not isinstance(call.func, cst.Attribute) or _PUTS.get(method) != len(call.args):
-            return
-        given = self._expressions.values(call.args[-1].value, file)
-        if method in ("extend", "update"):
-            given = self._expressions.items.all_in(given)
-        yield from self._kept(given, call.func.value, call, file)
+        for variable, owner in self._arguments.class_receivers(call, file):
+            yield variable, frozenset({owner})
+        container = receiver(call, "append", *_PUTS)
+        if container is not None and _PUTS.get(method := called_name(call), 1) == len(call.args):
+            given = values(call.args[-1].value, file)
+            if method == "append":
+                bases = of_kind(values(container, file), Kind.SEQUENCE)
+                yield from (((base.key, appended(call)), given) for base in bases)
+            else:  # by an index or key that is not known
+                given = self._expressions.items.all_in(given) if method in ("extend", "update") else given
+                yield from self._kept(given, container, call, file)
 
     def _added(self, node: cst.AugAssign, file: SourceFile) -> _Given:
         given = self._expressions.values(node.value, file)
@@ -164,7 +160,7 @@ class Statements:
 
     def _bound(self, target: cst.Name, file: SourceFile) -> Variable:
         """Return the variable that a name is where it is bound: in the body of a class, an attribute of that."""
-        around = next((a for a in file.ancestors(target) if isinstance(a, cst.ClassDef)), None)
+        around = file.class_around(target)
         if around is not None and file.function(target) is None:
             return self._expressions.classes.attribute(id(around), target.value)
         return self._scopes[id(file)].variable(target.value, target)

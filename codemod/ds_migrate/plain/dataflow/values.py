@@ -61,6 +61,11 @@ def of_kind(values: Values, *kinds: Kind) -> Values:
     return frozenset([value for value in values if value.kind in kinds])
 
 
+def are_all(values: Values, *kinds: Kind) -> bool:
+    """Return whether there are values, and all of these kinds."""
+    return bool(values) and all(value.kind in kinds for value in values)
+
+
 def without_parts(values: Values) -> Values:
     """Return values without the parts of others among them: a model, or a part of it, is named as the model."""
     wholes = {value.key for value in values if value.kind is not Kind.PART}

@@ -108,6 +108,16 @@ class Variables:
         """Return the node that makes the values of a key, with its file."""
         return self._nodes.get(key)
 
+    def function_of(self, key: int) -> tuple[SourceFile, cst.FunctionDef] | None:
+        """Return the function that the values of a key are, with its file; None for everything else."""
+        file, node = self._nodes.get(key, (None, None))
+        return (file, node) if file is not None and isinstance(node, cst.FunctionDef) else None
+
+    def class_of(self, key: int) -> tuple[SourceFile, cst.ClassDef] | None:
+        """Return the class that the values of a key are, with its file; None for everything else."""
+        file, node = self._nodes.get(key, (None, None))
+        return (file, node) if file is not None and isinstance(node, cst.ClassDef) else None
+
     def place(self, value: Value) -> tuple[str, int]:
         """Return where a value is made, to sort by: the file, and the number of the node in it."""
         known = self._nodes.get(value.key)

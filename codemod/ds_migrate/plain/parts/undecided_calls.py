@@ -129,9 +129,8 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
 
 def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:
     """Return whether a node is in a function or class that none of these files names, but to import it."""
-    outer = next(
-        (a for a in reversed(list(file.ancestors(node))) if isinstance(a, (cst.FunctionDef, cst.ClassDef))), None
-    )
+    around = [a for a in file.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.ClassDef))]
+    outer = around[-1] if around else None
     if outer is None or outer.decorators:
         return False
     name = outer.name.value

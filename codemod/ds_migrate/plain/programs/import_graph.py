@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
+from ds_migrate.plain.reachability import reachable
 from ds_migrate.project.import_resolver import ImportResolver
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -196,7 +197,7 @@ def divide(
             users.setdefault(other, set()).add(name)
     cores: list[set[str]] = []
     for loop in sorted(loops):
-        core = reachable({loop}, users)
+        core = set(reachable({loop}, lambda name: users.get(name, ())))
         cores = [*(c for c in cores if not c & core), core.union(*(c for c in cores if c & core))]
     programs: list[tuple[set[str], set[str]]] = []
     for core in cores:
@@ -213,21 +214,7 @@ def divide(
         yield own, (wanted | passing) - own
 
 
-def reachable(start: Collection[str], links: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the start, and everything that links lead to from there."""
-    found, todo = set(start), list(start)
-    while todo:
-        new = set(links.get(todo.pop(), ())) - found
-        found |= new
-        todo += new
-    return found
-
-
 def _needed(core: set[str], group: Collection[str], graph: ImportGraph) -> set[str]:
     """Return the files that define what these use; those outside of the group define what does not train."""
-    found, todo = set[str](), list(core)
-    while todo:
-        new = graph.needs(todo.pop()).definers - found - core
-        found |= new
-        todo += [name for name in new if name in group]
-    return found
+    known = reachable(core, lambda name: graph.needs(name).definers if name in group else ())
+    return set(known) - core

@@ -15,7 +15,7 @@ from ds_migrate.plain.recognition.facts import Operations, Refusal, Step
 from ds_migrate.plain.recognition.libraries.foreign_engines import foreign_engines
 from ds_migrate.plain.recognition.several_devices import several_devices
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, dotted, has_star, parameters
+from ds_migrate.syntax.nodes import called_name, dotted, has_star, parameter, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _STARTERS = tuple(name.rpartition(".")[2].encode() for name in sorted(SPAWN | PROCESSES))
@@ -103,17 +103,18 @@ def _may_be_true(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
     scope = flow.scopes(file).owner(node.value, node)
     if not isinstance(scope, cst.FunctionDef):
         return any(dotted(value) == "True" for value in file.values_of({node.value}, scope))
-    default = next((p.default for p in parameters(scope) if p.name.value == node.value), None)
+    param = parameter(scope, node.value)
+    default = param.default if param is not None else None
     given = [flow.given(call, scope, node.value, caller) for caller, call in flow.callers.of(scope)]
-    texts = [dotted(default if arg is None else arg.value) for arg in given] or [dotted(default)]
-    return "True" in texts
+    return "True" in ([dotted(default if arg is None else arg.value) for arg in given] or [dotted(default)])
 
 
 def _pooled(call: cst.Call, file: SourceFile, operations: Operations, flow: Flow) -> Iterator[Refusal]:
     """Yield why what a pool runs cannot be ranks: each trains a model by itself, and threads in another order."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _OF_POOLS or not call.args:
+    pool = receiver(call, *_OF_POOLS)
+    if pool is None or not call.args:
         return
-    makers = (flow.node(value) for value in of_kind(flow.values(call.func.value, file), Kind.OBJECT))
+    makers = (flow.node(value) for value in of_kind(flow.values(pool, file), Kind.OBJECT))
     if not any(isinstance(maker, cst.Call) and called_name(maker) in _POOLS for maker in makers):
         return
     workers = of_kind(flow.values(call.args[0].value, file), Kind.FUNCTION, Kind.METHOD)

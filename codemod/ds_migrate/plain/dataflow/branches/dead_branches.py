@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from types import MappingProxyType
 
 import libcst as cst
@@ -12,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.written_rounds import CONSTANTS, Binding
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
-from ds_migrate.syntax.nodes import dotted, dotted_names, last_name, parameters, set_values, targets
+from ds_migrate.syntax.nodes import decorators, dotted, dotted_names, last_name, parameter, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 
 _TEST_FILE = re.compile(r"test_\w*\.py|\w*_test\.py|conftest\.py")
@@ -67,21 +66,15 @@ def runs_in_tests(
     if not is_test_file(file):
         return False
     functions = [outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef)]
-    if not functions or _starts_others(file.data):
+    if not functions or _STARTS_OTHERS.search(file.data) is not None:
         return False
     outermost = functions[-1]
     calls = callers.of(outermost)
-    decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in outermost.decorators]
     if not calls:
         is_run = outermost.name.value.startswith("test_") or outermost.name.value in _SETUPS
-        return is_run or any(last_name(one) == "fixture" for one in decorators)
+        return is_run or "fixture" in map(last_name, decorators(outermost))
     above = seen | {outermost}
     return all(at.function(call) in above or runs_in_tests(call, at, callers, above) for at, call in calls)
-
-
-@lru_cache(maxsize=256)  # of each test file, about many nodes
-def _starts_others(data: bytes) -> bool:
-    return _STARTS_OTHERS.search(data) is not None
 
 
 def leaves_out(
@@ -144,11 +137,11 @@ def _holds_in(
         if made is None:
             return None
         call, function, bindings = made, scope, {}
-    parameter = next((p for p in parameters(function) if p.name.value == dotted(test)), None)
-    if parameter is None or file.values_of({parameter.name.value}, function):
+    param = parameter(function, dotted(test))
+    if param is None or file.values_of({param.name.value}, function):
         return None
-    arg = flow.given(call, function, parameter.name.value, caller)
-    value = parameter.default if arg is None else arg.value
+    arg = flow.given(call, function, param.name.value, caller)
+    value = param.default if arg is None else arg.value
     is_known = value is not None and not (arg is not None and arg.star)
     held = constant_of(value, bindings, caller, flow) if value is not None and is_known else ""
     if not held or not wanted or (wanted == "True" and held not in CONSTANTS):
@@ -160,7 +153,7 @@ def _named_test(name: cst.Name, function: cst.FunctionDef, file: SourceFile) -> 
     """Return the condition that a name of a function keeps: ``is_training = optimizer is not None``."""
     values = file.values_of({name.value}, function)
     is_test = len(values) == 1 and isinstance(values[0], (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation))
-    if not is_test or any(p.name.value == name.value for p in parameters(function)):
+    if not is_test or parameter(function, name.value) is not None:
         return None
     return None if file.values_of(dotted_names(values[0]), function) else values[0]  # these are parameters alone
 
@@ -169,15 +162,12 @@ def _maker_of(callee: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
     """Return the one call of a function that returned what a name holds; None where it may hold something else."""
     if not isinstance(callee, cst.Name):
         return None
-    assigned = [
-        value
-        for node in flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
-        for target, value in set_values(node)
-        if dotted(target) == callee.value
-    ]
+    lines = flow.scopes(file).nodes(callee, cst.Assign, cst.AnnAssign)
+    assigned = [value for line in lines for target, value in set_values(line) if dotted(target) == callee.value]
     made = assigned[0] if len(assigned) == 1 else None
-    is_made = isinstance(made, cst.Call) and any(v.key == id(function) for v in flow.values(made.func, file))
-    return made if isinstance(made, cst.Call) and is_made else None
+    if not isinstance(made, cst.Call) or all(value.key != id(function) for value in flow.values(made.func, file)):
+        return None
+    return made
 
 
 def _wanted(test: cst.BaseExpression) -> cst.Name | None:
@@ -190,18 +180,12 @@ def _wanted(test: cst.BaseExpression) -> cst.Name | None:
 
 
 def _is_always_none(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
-    function = flow.scopes(file).owner(name.value, name)
-    if not isinstance(function, cst.FunctionDef) or flow.values(name, file):
-        return False
-    parameter = next((p for p in parameters(function) if p.name.value == name.value), None)
-    if parameter is None or dotted(parameter.default) != "None":
+    function = flow.scopes(file).function_of_parameter(name)
+    param = parameter(function, name.value) if function is not None else None
+    if function is None or param is None or dotted(param.default) != "None" or flow.values(name, file):
         return False
     bound = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName, below=function)
     if any(dotted(t) == name.value for n in bound for t in (*targets(n), getattr(n, "target", None))):
         return False
-    calls = flow.callers.of(function)
-    return bool(calls) and all(_gives_none(flow.given(call, function, name.value, at)) for at, call in calls)
-
-
-def _gives_none(arg: cst.Arg | None) -> bool:
-    return arg is None or (not arg.star and dotted(arg.value) == "None")
+    given = [flow.given(call, function, name.value, at) for at, call in flow.callers.of(function)]
+    return bool(given) and all(arg is None or (not arg.star and dotted(arg.value) == "None") for arg in given)

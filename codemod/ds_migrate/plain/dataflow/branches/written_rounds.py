@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.branches import tests_around
-from ds_migrate.syntax.nodes import dotted, elements, parameters
+from ds_migrate.syntax.nodes import dotted, elements, parameter, receiver
 from ds_migrate.syntax.source import SourceFile
 
 CONSTANTS = ("True", "False", "None")
@@ -80,7 +80,7 @@ def item_in_round(node: cst.BaseExpression, bindings: Bindings, file: SourceFile
 def _only_value(name: cst.Name, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:
     """Return the one value that a name which is no parameter is set to."""
     function = file.function(name)
-    if function is not None and any(p.name.value == name.value for p in parameters(function)):
+    if function is not None and parameter(function, name.value) is not None:
         return None
     values = flow.scopes(file).assigned(name)
     return values[0] if len(values) == 1 else None
@@ -88,15 +88,14 @@ def _only_value(name: cst.Name, file: SourceFile, flow: Flow) -> cst.BaseExpress
 
 def _written(over: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
     """Return the elements of a tuple or list, or the pairs of a dict, that a loop runs over, as they are written."""
-    func = over.func if isinstance(over, cst.Call) and not over.args else None
-    is_of_items = isinstance(func, cst.Attribute) and func.attr.value == "items"
-    container = func.value if isinstance(func, cst.Attribute) and is_of_items else over
+    owner = receiver(over, "items") if isinstance(over, cst.Call) and not over.args else None
+    container = over if owner is None else owner
     if isinstance(container, cst.Name):
         container = _only_value(container, file, flow) or container
-    if isinstance(container, cst.Dict) and is_of_items:
+    if isinstance(container, cst.Dict) and owner is not None:
         items = [item for item in container.elements if isinstance(item, cst.DictElement)]
         return [cst.Tuple([cst.Element(item.key), cst.Element(item.value)]) for item in items]
-    return elements(container) if isinstance(container, (cst.Tuple, cst.List)) and not is_of_items else []
+    return elements(container) if isinstance(container, (cst.Tuple, cst.List)) and owner is None else []
 
 
 def _bound(target: cst.BaseExpression, element: cst.BaseExpression) -> dict[str, cst.BaseExpression]:

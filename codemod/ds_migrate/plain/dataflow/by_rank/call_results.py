@@ -12,7 +12,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.by_rank.rank_expressions import RankExpressions
 from ds_migrate.plain.dataflow.by_rank.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import last_name, parameters
+from ds_migrate.syntax.nodes import decorators, last_name, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _ROUNDS = 12
@@ -77,11 +77,10 @@ class CallResults:
         has_stars = isinstance(params.star_arg, cst.Param) or params.star_kwarg is not None
         if has_stars or any(arg.star for arg in call.args):
             return False
-        decorators = {last_name(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
-                      for d in function.decorators}  # fmt: skip
+        names = set(map(last_name, decorators(function)))
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         is_of_class = owner is not None and bool(of_kind(self._flow.values(owner, file), Kind.CLASS))
-        return decorators <= _SAME_ARGUMENTS and (bool(decorators) or not is_of_class)  # Base.method(self, x)
+        return names <= _SAME_ARGUMENTS and (bool(names) or not is_of_class)  # Base.method(self, x)
 
     def _in_context(self, function: cst.FunctionDef, file: SourceFile, given: frozenset[Variable]) -> CallContext:
         """Return the variables of a function that differ where these parameters do."""

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.syntax.nodes import argument, targets
+from ds_migrate.syntax.nodes import argument, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
 _STARTS = {
@@ -71,7 +71,7 @@ def _trains(function: Value, flow: Flow) -> bool:
     todo, seen = [function], {function}
     for value in todo:  # grows
         calls: list[cst.Call] = flow.file(value).nodes(cst.Call, below=flow.node(value))
-        if any(isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward" for call in calls):
+        if any(receiver(call, "backward") is not None for call in calls):
             return True
         for call in calls:
             new = of_kind(flow.values(call.func, flow.file(value)), Kind.FUNCTION, Kind.METHOD) - seen

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind
-from ds_migrate.syntax.nodes import last_name
+from ds_migrate.syntax.nodes import decorators, last_name, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _PARSERS = frozenset({"parse_args", "parse_known_args"})
@@ -15,14 +15,13 @@ _FLAGS = frozenset({"absl.flags.FLAGS"})
 
 def is_command(function: cst.FunctionDef, flow: Flow) -> bool:
     """Return whether a program begins by a function: an installed one, or one such as ``@cli.command()`` makes."""
-    makers = (getattr(d.decorator, "func", d.decorator) for d in function.decorators)
-    return any(last_name(maker) == "command" for maker in makers) or flow.is_command(function)
+    return "command" in map(last_name, decorators(function)) or flow.is_command(function)
 
 
 def is_arguments(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether an expression is the result of ``parse_args()``, as it is or handed on."""
     if isinstance(node, cst.Call):
-        return isinstance(node.func, cst.Attribute) and node.func.attr.value in _PARSERS
+        return receiver(node, *_PARSERS) is not None
     if not isinstance(node, cst.Name):
         return False
     if any(value.name in _FLAGS for value in flow.values(node, file)):

@@ -96,7 +96,7 @@ def _may_skip(jump: cst.CSTNode, node: cst.CSTNode, file: SourceFile) -> bool:
     """Return whether a jump can lead past a node behind it: one out of a loop does so where the loop holds the node."""
     if not isinstance(jump, (cst.Break, cst.Continue)):
         return True
-    loop = next((outer for outer in file.ancestors(jump) if isinstance(outer, (cst.For, cst.While))), None)
+    loop = file.around(jump, cst.For, cst.While)
     return loop is None or any(outer is loop for outer in file.ancestors(node))
 
 

@@ -16,7 +16,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.foreign_gradients import is_foreign_gradient
 from ds_migrate.plain.dataflow.lookup.options import Options
 from ds_migrate.plain.dataflow.lookup.properties import properties_by_name
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable, are_all, of_kind
 from ds_migrate.syntax.nodes import children, dotted
 from ds_migrate.syntax.source import SourceFile
 
@@ -147,8 +147,7 @@ class RankExpressions(ABC):
 
     def is_of_library(self, node: cst.Attribute, file: SourceFile) -> bool:
         """Return whether an attribute is a name of a library, such as ``np.sum``, and not of an object."""
-        values = self.flow.values(node, file)
-        return bool(values) and values == of_kind(values, Kind.EXTERNAL)
+        return are_all(self.flow.values(node, file), Kind.EXTERNAL)
 
     def _asks_for_loader(self, node: cst.Comparison, file: SourceFile) -> bool:
         """Return whether an expression asks whether there is a loader, or a gradient: on each rank, or on none."""

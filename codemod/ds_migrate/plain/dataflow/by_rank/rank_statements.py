@@ -21,8 +21,8 @@ from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple, retu
 from ds_migrate.plain.dataflow.containers.iteration import counts_items
 from ds_migrate.plain.dataflow.containers.mappings import named_items
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import dotted, indices_of, parameters, targets
+from ds_migrate.plain.dataflow.values import Kind, Variable, are_all, of_kind
+from ds_migrate.syntax.nodes import dotted, indices_of, targets
 from ds_migrate.syntax.source import SourceFile
 
 Give = Callable[["RankStatements"], Iterator[Variable]]
@@ -157,7 +157,7 @@ class RankStatements:
         if function is not None and function.name.value == "forward" and not isinstance(file.parent(call), cst.Expr):
             return  # the forward pass of a part
         owners = self._flow.values(call.func.value, file)
-        is_library = bool(owners) and owners == of_kind(owners, Kind.EXTERNAL)  # or None, where it is not installed
+        is_library = are_all(owners, Kind.EXTERNAL)  # or None, where it is not installed
         if not is_library and not of_kind(owners, *_OWN_STATE):
             yield from self._variables(call.func.value, file)
 
@@ -210,10 +210,7 @@ class RankStatements:
         """Return whether a name is a parameter, so that a caller has what it holds under another name."""
         while isinstance(node, (cst.Attribute, cst.Subscript)):
             node = node.value
-        scope = self._flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
-        return isinstance(scope, cst.FunctionDef) and any(
-            isinstance(node, cst.Name) and p.name.value == node.value for p in parameters(scope)
-        )
+        return self._flow.scopes(file).function_of_parameter(node) is not None
 
     def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""

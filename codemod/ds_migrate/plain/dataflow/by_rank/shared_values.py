@@ -26,7 +26,7 @@ from ds_migrate.syntax.nodes import (
     called_name,
     dotted,
     indices_of,
-    parameters,
+    parameter,
     set_values,
     walk,
     without_index,
@@ -118,8 +118,8 @@ class SharedValues:
             return True
         self._open.add((id(scope), name))
         found: list[bool] = []
-        if isinstance(scope, cst.FunctionDef):
-            found += [self._is_shared_parameter(scope, p, file) for p in parameters(scope) if p.name.value == name]
+        if isinstance(scope, cst.FunctionDef) and (param := parameter(scope, name)) is not None:
+            found.append(self._is_shared_parameter(scope, param, file))
         for loop in self._flow.scopes(file).nodes(node, cst.For):
             if name in names_in(loop.target):
                 is_counter = self._is_counter(name, loop.target, loop.iter, file)
@@ -165,8 +165,7 @@ class SharedValues:
         if (function, "return") in self._open:
             return True
         self._open.add((function, "return"))
-        returned = [line for line in file.nodes(cst.Return, below=node) if file.function(line) is node]
-        found = [line.value is not None and self._is_set_to_shared(line.value, line, file) for line in returned]
+        found = [value is not None and self._is_set_to_shared(value, value, file) for value in file.returned(node)]
         self._open.discard((function, "return"))
         return bool(found) and all(found)
 

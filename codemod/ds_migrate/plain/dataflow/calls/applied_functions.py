@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.nodes import parameters, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _AUTOGRAD = "torch.autograd.Function"
@@ -16,7 +16,7 @@ _AUTOGRAD = "torch.autograd.Function"
 
 def applied_inputs(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tuple[Variable, cst.BaseExpression]]:
     """Yield the inputs of ``forward()`` that a call of ``apply()`` gives values to, and the expressions of these."""
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
+    if isinstance(call.func, cst.Attribute) and receiver(call, "apply") is not None:
         for function in _functions(call.func, file, flow):
             names = [(id(function), parameter.name.value) for parameter in parameters(function)[1:]]
             yield from zip(names, (arg.value for arg in call.args), strict=False)

@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls.spawning import is_spawn, started, started_
 from ds_migrate.plain.dataflow.classes import is_decorated
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
-from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.nodes import parameters, positional
 from ds_migrate.syntax.source import SourceFile
 
 _Given = tuple[int, str | None, cst.Arg]  # function, parameter (None behind a star), argument; or *args, item, argument
@@ -49,9 +49,10 @@ class Arguments:
                 if name is not None:
                     yield (owner, name), arg.value, file
         for key, args, skipped in called:
-            home, function = self._expressions.variables.node_of(key) or (file, None)
-            if not isinstance(function, cst.FunctionDef):
+            known = self._expressions.variables.function_of(key)
+            if known is None:
                 continue
+            home, function = known
             named = [p for p in parameters(function) if isinstance(p.default, (cst.Name, cst.Attribute))]
             given = {name for _, name, _ in self._bound(key, args, skipped)} if named else {None}
             for parameter in named if None not in given else ():
@@ -85,10 +86,8 @@ class Arguments:
 
     def _receivers(self, callee: Value) -> int:
         """Return how many parameters get the object or class that a function is called on."""
-        known = self._expressions.variables.node_of(callee.key)
-        is_static = (
-            known is not None and isinstance(known[1], cst.FunctionDef) and is_decorated(known[1], "staticmethod")
-        )
+        known = self._expressions.variables.function_of(callee.key)
+        is_static = known is not None and is_decorated(known[1], "staticmethod")
         return int(callee.kind is Kind.METHOD and not is_static)
 
     def unpacked(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Values]]:
@@ -96,8 +95,8 @@ class Arguments:
         whole = [arg.value for arg in call.args if arg.star == "**"]
         mappings = [v for node in whole for v in of_kind(self._expressions.values(node, file), Kind.MAPPING)]
         for key, _, _ in self._called(call, file) if mappings else ():
-            known = self._expressions.variables.node_of(key)
-            if known is None or not isinstance(known[1], cst.FunctionDef):
+            known = self._expressions.variables.function_of(key)
+            if known is None:
                 continue
             params = known[1].params
             named = {param.name.value for param in (*params.params, *params.kwonly_params)}
@@ -112,10 +111,9 @@ class Arguments:
     def first_parameters(self, callees: Values) -> Iterator[Variable]:
         """Yield the parameters that get the first argument of a call of these."""
         for callee in of_kind(callees, Kind.FUNCTION, Kind.METHOD):
-            known = self._expressions.variables.node_of(callee.key)
-            if known is not None and isinstance(known[1], cst.FunctionDef):
-                params = [*known[1].params.posonly_params, *known[1].params.params][self._receivers(callee) :]
-                yield from ((callee.key, param.name.value) for param in params[:1])
+            known = self._expressions.variables.function_of(callee.key)
+            for param in positional(known[1])[self._receivers(callee) :][:1] if known is not None else ():
+                yield callee.key, param.name.value
 
     def class_receivers(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, Value]]:
         """Yield the first parameters of the class methods that a call runs, with the class that each is called on."""
@@ -123,12 +121,9 @@ class Arguments:
             return
         for owner in of_kind(self._expressions.values(call.func.value, file), Kind.CLASS):
             method = self._expressions.classes.method(owner.key, call.func.attr.value)
-            known = self._expressions.variables.node_of(method.key) if method is not None else None
-            function = known[1] if known is not None else None
-            if method is None or not isinstance(function, cst.FunctionDef) or not is_decorated(function, "classmethod"):
-                continue
-            for param in [*function.params.posonly_params, *function.params.params][:1]:
-                yield (method.key, param.name.value), owner
+            known = self._expressions.variables.function_of(method.key) if method is not None else None
+            if method is not None and known is not None and is_decorated(known[1], "classmethod"):
+                yield from (((method.key, param.name.value), owner) for param in positional(known[1])[:1])
 
     def _method(self, callee: Value) -> Value | None:
         """Return the method that a call of a value runs."""
@@ -140,10 +135,10 @@ class Arguments:
         return method(callee.of, "forward") if callee.kind is Kind.MODULE and callee.of else None
 
     def _bound(self, key: int, args: Sequence[cst.Arg], skipped: int) -> Iterator[_Given]:
-        found = self._expressions.variables.node_of(key)
-        assert found is not None and isinstance(found[1], cst.FunctionDef)
+        found = self._expressions.variables.function_of(key)
+        assert found is not None
         params = found[1].params
-        positional = [p.name.value for p in (*params.posonly_params, *params.params)][skipped:]
+        names = [p.name.value for p in positional(found[1])][skipped:]
         named = {p.name.value for p in (*params.params, *params.kwonly_params)}
         for index, arg in enumerate(args):
             if arg.star:
@@ -154,7 +149,7 @@ class Arguments:
                     yield key, arg.keyword.value, arg
                 elif params.star_kwarg is not None:
                     yield id(params.star_kwarg), f"[{arg.keyword.value!r}]", arg
-            elif index < len(positional):
-                yield key, positional[index], arg
+            elif index < len(names):
+                yield key, names[index], arg
             elif isinstance(params.star_arg, cst.Param):
-                yield id(params.star_arg), f"[{index - len(positional)}]", arg
+                yield id(params.star_arg), f"[{index - len(names)}]", arg

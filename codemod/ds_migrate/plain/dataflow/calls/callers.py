@@ -11,6 +11,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.spawning import started
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
+from ds_migrate.plain.reachability import reachable
 from ds_migrate.syntax.branches import parting, upwards
 from ds_migrate.syntax.nodes import called_name, walk
 from ds_migrate.syntax.source import SourceFile
@@ -87,14 +88,9 @@ class Callers:
         self, avoided: Collection[int], keys: Collection[int], function: cst.FunctionDef | None
     ) -> bool:
         """Return whether one of these functions, by identity, calls another one, through none of the avoided ones."""
-        todo = [id(function)] if function is not None and id(function) not in avoided else []
-        seen = set(todo)
-        for key in todo:
-            callers = (file.function(call) for file, call in self._calls.get(key, ()))
-            new = {id(caller) for caller in callers if caller is not None} - seen - set(avoided)
-            seen |= new
-            todo += new
-        return bool(seen & set(keys))
+        start = {id(function)} if function is not None else set()
+        found = reachable(start - set(avoided), lambda key: self._calling(key) - set(avoided))
+        return not set(keys).isdisjoint(found)
 
     def files_of(self, function: cst.FunctionDef | None) -> set[int]:
         """Return the files, by identity, from which a function is called, also through others."""
@@ -119,17 +115,14 @@ class Callers:
 
     def _callers_of(self, key: int) -> set[int]:
         """Return a function and all that call it, however indirectly, by identity."""
-        if key in self._leading:
-            return self._leading[key]
-        found, todo = {key}, [key]
-        while todo:
-            for file, call in self._calls.get(todo.pop(), ()):
-                caller = file.function(call)
-                if caller is not None and id(caller) not in found:
-                    found.add(id(caller))
-                    todo.append(id(caller))
-        self._leading[key] = found
-        return found
+        if key not in self._leading:
+            self._leading[key] = set(reachable([key], self._calling))
+        return self._leading[key]
+
+    def _calling(self, key: int) -> set[int]:
+        """Return the functions that call one, by identity."""
+        callers = (file.function(call) for file, call in self._calls.get(key, ()))
+        return {id(caller) for caller in callers if caller is not None}
 
     def may_run_often(self, file: SourceFile, node: cst.CSTNode) -> bool:
         """Return whether a call may run several times: it is in a loop, or in a function that runs several times."""

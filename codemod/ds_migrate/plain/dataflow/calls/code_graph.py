@@ -7,7 +7,8 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, are_all
+from ds_migrate.plain.reachability import reachable
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -55,12 +56,7 @@ class CodeGraph:
 
     def reached_from(self, start: set[int]) -> set[int]:
         """Return this code, and all functions that it names or calls, however indirectly."""
-        found, todo = set(start), list(start)
-        while todo:
-            new = self._following(todo.pop()) - found
-            found |= new
-            todo += new
-        return found
+        return set(reachable(start, self._following))
 
     def leading_to(self, found: set[int]) -> set[int]:
         """Return this code, and all that names or calls it, or hands on the class of a method, however indirectly.
@@ -87,12 +83,8 @@ class CodeGraph:
             for namer in self._names:
                 for one in self._following(namer):
                     self._before.setdefault(one, set()).add(namer)
-        found, todo = {key}, [key]
-        while todo:
-            new = self._before.get(todo.pop(), set()) - found
-            found |= new
-            todo += new
-        return found
+        before = self._before
+        return set(reachable({key}, lambda one: before.get(one, ())))
 
     def _following(self, key: int) -> set[int]:
         return self._calls[key].union(*(self._by_name.get(name, ()) for name in self._names[key]))
@@ -104,7 +96,7 @@ def _is_of_library(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
     if not isinstance(node, cst.Attribute) or node.attr is not name or file.names.qualified(node) is None:
         return False
     values = flow.values(node, file)
-    return bool(values) and values == of_kind(values, Kind.EXTERNAL)
+    return are_all(values, Kind.EXTERNAL)
 
 
 def _makes_object(name: cst.Name, file: SourceFile) -> bool:

@@ -58,6 +58,6 @@ def _run_by(value: Value, flow: Flow) -> Iterator[_Function]:
     called: Value | None = value if value.kind in (Kind.FUNCTION, Kind.METHOD) else None
     if value.kind is Kind.INSTANCE or (value.kind is Kind.MODULE and value.of):
         called = flow.classes.method(value.of if value.kind is Kind.MODULE else value.key, "forward")
-    known = flow.node_of(called.key) if called is not None else None
-    if known is not None and isinstance(known[1], cst.FunctionDef):
-        yield known[0], known[1]
+    known = flow.function_of(called.key) if called is not None else None
+    if known is not None:
+        yield known

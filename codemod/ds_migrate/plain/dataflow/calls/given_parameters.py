@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import Scopes
-from ds_migrate.syntax.nodes import dotted, last_name, targets
+from ds_migrate.syntax.nodes import dotted, last_name, receiver, targets
 
 _COLLECT = frozenset({"list", "tuple", "filter", "iter", "chain"})
 _DEPTH = 3
@@ -16,7 +16,7 @@ def are_parameters(node: cst.BaseExpression, scopes: Scopes, depth: int = _DEPTH
     if depth == 0:
         return False
     if isinstance(node, cst.Call):
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters":
+        if receiver(node, "parameters") is not None:
             return True
         collects = last_name(node.func) in _COLLECT
         return collects and any(are_parameters(arg.value, scopes, depth - 1) for arg in node.args)

@@ -19,7 +19,7 @@ from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_us
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.programs.dynamic_imports import imports_by_name
 from ds_migrate.syntax.module_start import asks_for_main
-from ds_migrate.syntax.nodes import called_name, dotted, last_name
+from ds_migrate.syntax.nodes import called_name, decorators, dotted, last_name
 from ds_migrate.syntax.source import SourceFile
 
 # Decorators of functions that are called by their names as before: another may keep the function elsewhere.
@@ -149,13 +149,8 @@ def _called(flow: Flow) -> frozenset[str]:
 
 def _is_command(function: cst.FunctionDef, file: SourceFile) -> bool:
     """Return whether the command line chooses a function, as ``@cli.command()`` makes one, and no other in its run."""
-    makers = (getattr(one.decorator, "func", one.decorator) for one in function.decorators)
-    is_chained = b"chain=True" in file.data
-    return (
-        not is_chained
-        and _HOLDS_COMMANDS.search(file.data) is not None
-        and any(last_name(maker) == "command" for maker in makers)
-    )
+    is_one_command = b"chain=True" not in file.data and _HOLDS_COMMANDS.search(file.data) is not None
+    return is_one_command and "command" in map(last_name, decorators(function))
 
 
 def _is_called_unnamed(function: cst.FunctionDef, file: SourceFile) -> bool:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.torch_names import FLUENT, SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values
-from ds_migrate.syntax.nodes import argument, parameters
+from ds_migrate.syntax.nodes import argument, parameters, positional, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _SCOPES = (cst.Yield, cst.Nonlocal, cst.Global)
@@ -29,13 +29,14 @@ class ParameterReturn:
     def find(self) -> tuple[int | None, str] | None:
         """Return the parameter that is returned on every path: its position, if it has one, and its name."""
         function, file = self.function, self.file
-        returned = [n.value for n in file.nodes(cst.Return, below=function) if file.function(n) is function]
+        returned = file.returned(function)
         if not returned or file.nodes(*_SCOPES, below=function):
             return None
-        positional = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
-        for name in (p.name.value for p in parameters(function)):
+        count = len(positional(function))
+        for index, param in enumerate(parameters(function)):
+            name = param.name.value
             if all(value is not None and self._is_same(value, name) for value in returned) and self._is_kept(name):
-                return (positional.index(name) if name in positional else None), name
+                return (index if index < count else None), name
         return None
 
     def _is_kept(self, name: str) -> bool:
@@ -61,8 +62,8 @@ class ParameterReturn:
             return self._is_same(value.body, name) and self._is_same(value.orelse, name)
         if not isinstance(value, cst.Call):
             return False
-        if isinstance(value.func, cst.Attribute) and value.func.attr.value in FLUENT:
-            return self._is_same(value.func.value, name)
+        if (owner := receiver(value, *FLUENT)) is not None:
+            return self._is_same(owner, name)
         module = argument(value, 0, "module") or argument(value, 0, "model")
         if module is None or not self._is_same(module.value, name):
             return False

@@ -8,8 +8,9 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.copies import SEPARATED
 from ds_migrate.plain.dataflow.expressions import Expressions
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
-from ds_migrate.syntax.nodes import targets
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, are_all, of_kind
+from ds_migrate.plain.reachability import reachable
+from ds_migrate.syntax.nodes import positional, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -35,13 +36,13 @@ class _Separation:
     def hands_on(self, key: int) -> bool:
         """Return whether a function hands on what it makes by return alone."""
         expressions = self._expressions
-        known = expressions.variables.node_of(key)
+        known = expressions.variables.function_of(key)
         if known is None:
             return False
         file, function = known
-        if not isinstance(function, cst.FunctionDef) or file.nodes(cst.Yield, cst.Global, cst.Nonlocal, below=function):
+        if file.nodes(cst.Yield, cst.Global, cst.Nonlocal, below=function):
             return False
-        returned = _with_items(expressions.variables.held((key, "return")), expressions)
+        returned = reachable(expressions.variables.held((key, "return")), expressions.items.all_of)
         made = frozenset(v for v in returned if v.kind in SEPARATED and expressions.copies.is_made_in(v, key))
         return bool(made) and not any(
             self._is_kept(node, file)
@@ -67,9 +68,8 @@ class _Separation:
         """Return whether a function keeps no reference to an argument: it asks it for attributes, or gives it back."""
         node = self._expressions.variables.node(function)
         assert isinstance(node, cst.FunctionDef)
-        positional = [*node.params.posonly_params, *node.params.params]
         index = next(i for i, given in enumerate(call.args) if given is arg)
-        names = [arg.keyword.value] if arg.keyword is not None else [p.name.value for p in positional[index:][:1]]
+        names = [arg.keyword.value] if arg.keyword is not None else [p.name.value for p in positional(node)[index:][:1]]
         if len(names) != 1 or any(given.star for given in call.args):
             return False
         question = function.key, names[0]
@@ -88,20 +88,10 @@ class _Separation:
         if isinstance(around, cst.Arg):
             call = file.parent(around)
             callees = self._expressions.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
-            is_of_library = bool(callees) and callees == of_kind(callees, Kind.EXTERNAL)
-            return is_of_library or not (not callees or self._is_kept(name, file))
+            return are_all(callees, Kind.EXTERNAL) or (bool(callees) and not self._is_kept(name, file))
         if isinstance(around, cst.Attribute):
             return around.value is name
         return isinstance(around, (cst.Return, cst.AssignTarget))
-
-
-def _with_items(values: Values, expressions: Expressions) -> Values:
-    found, todo = set(values), list(values)
-    while todo:
-        for item in expressions.items.all_of(todo.pop()) - found:
-            found.add(item)
-            todo.append(item)
-    return frozenset(found)
 
 
 def _is_local(target: cst.BaseExpression) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, Values
-from ds_migrate.syntax.nodes import argument
+from ds_migrate.syntax.nodes import argument, receiver
 
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"})
 PROCESSES = frozenset({"torch.multiprocessing.Process", "multiprocessing.Process"})
@@ -28,15 +28,11 @@ def started(call: cst.Call, callees: Values) -> cst.BaseExpression | None:
     given = None
     if is_spawn(callees):
         given = argument(call, 0, "fn")
-    elif is_process(callees) or _is_process_of_context(call):
+    elif is_process(callees):
         given = argument(call, 1, "target")
+    elif receiver(call, "Process") is not None:  # of get_context("spawn")
+        given = argument(call, None, "target")
     return given.value if given is not None else None
-
-
-def _is_process_of_context(call: cst.Call) -> bool:
-    """Return whether a call makes a process by a start method: ``get_context("spawn").Process(target=...)``."""
-    is_process = isinstance(call.func, cst.Attribute) and call.func.attr.value == "Process"
-    return is_process and argument(call, None, "target") is not None
 
 
 def started_arguments(call: cst.Call, callees: Values) -> Sequence[cst.Arg]:

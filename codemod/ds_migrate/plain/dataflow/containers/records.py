@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.containers.container_items import item_name
 from ds_migrate.plain.dataflow.expressions import Expressions
 from ds_migrate.plain.dataflow.torch_names import NAMED_TUPLE, NAMESPACES
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
-from ds_migrate.syntax.nodes import argument, body_of, dotted
+from ds_migrate.syntax.nodes import argument, body_of, decorators, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _DATA_CLASSES = frozenset({"dataclass", "dataclasses.dataclass", "attr.s", "attrs.define", "define"})
@@ -43,8 +43,7 @@ def _fields(callee: Value, expressions: Expressions) -> list[str]:
     found = expressions.variables.node_of(callee.key)
     node = found[1] if found is not None else None
     if callee.kind is Kind.CLASS and isinstance(node, cst.ClassDef):
-        decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
-        is_record = any(dotted(one) in _DATA_CLASSES for one in decorators)
+        is_record = any(dotted(one) in _DATA_CLASSES for one in decorators(node))
         is_record |= any(dotted(base.value) in _TUPLES for base in node.bases)
         is_made_otherwise = expressions.classes.method(callee.key, "__init__") is not None
         return _annotated(node) if is_record and not is_made_otherwise else []

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, positional
 from ds_migrate.syntax.source import SourceFile
 
 SUBMODULES = -2  # owner of the modules of packages that are no files of the program, by their whole names
@@ -76,7 +76,7 @@ class Definitions:
         if isinstance(node, cst.ClassDef):
             self._classes.add_class(node, file)
         kind = Kind.CLASS if isinstance(node, cst.ClassDef) else Kind.FUNCTION
-        owner = next((a for a in file.ancestors(node) if isinstance(a, (cst.ClassDef, cst.FunctionDef))), None)
+        owner = file.around(node, cst.ClassDef, cst.FunctionDef)
         if isinstance(owner, cst.ClassDef) and isinstance(node, cst.FunctionDef):
             method = Value(Kind.METHOD, id(node), node.name.value, id(owner))
             self._classes.add_method(id(owner), node.name.value, method)
@@ -90,7 +90,7 @@ class Definitions:
         self._variables.add((id(scope), node.name.value), frozenset({Value(kind, id(node))}))
 
     def _bind_receiver(self, function: cst.FunctionDef, owner: cst.ClassDef) -> None:
-        first = [*function.params.posonly_params, *function.params.params][:1]
+        first = positional(function)[:1]
         if first and not is_decorated(function, "staticmethod") and not is_decorated(function, "classmethod"):
             instance = Value(Kind.INSTANCE, id(owner), owner.name.value)
             self._variables.add((id(function), first[0].name.value), frozenset({instance}))

@@ -15,7 +15,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.classes import is_decorated
 from ds_migrate.plain.dataflow.values import Kind, Value
 from ds_migrate.plain.dataflow.variables import Variables
-from ds_migrate.syntax.nodes import dotted, last_name, targets
+from ds_migrate.syntax.nodes import dotted, last_name, parameter, parameters, positional, targets
 from ds_migrate.syntax.source import SourceFile
 
 _HIDDEN = cst.Arg(cst.Name("None"), star="**")  # what a factory gives beside the arguments of its caller
@@ -45,9 +45,8 @@ class Factory:
         given = self._bound(call).get(self.namespace)
         if given is not None:
             return given.value, file
-        params = (*self.function.params.params, *self.function.params.kwonly_params)
-        default = next((param.default for param in params if param.name.value == self.namespace), None)
-        return (default, self.file) if default is not None else None
+        param = parameter(self.function, self.namespace)
+        return (param.default, self.file) if param is not None and param.default is not None else None
 
     def arguments_of(self, call: cst.Call) -> list[cst.Arg]:
         """Return what a call of the function gives to what it chooses; ``**None`` stands for what is given there."""
@@ -67,7 +66,7 @@ class Factory:
     def _bound(self, call: cst.Call) -> dict[str, cst.Arg]:
         """Return the arguments of a call by the parameter that each is for."""
         params = self.function.params
-        positional = [p.name.value for p in (*params.posonly_params, *params.params)][self.skipped :]
+        names = [p.name.value for p in positional(self.function)][self.skipped :]
         named = {p.name.value for p in (*params.params, *params.kwonly_params)}
         found: dict[str, cst.Arg] = {}
         for index, arg in enumerate(call.args):
@@ -75,8 +74,8 @@ class Factory:
                 break
             if arg.keyword is not None and arg.keyword.value in named:
                 found[arg.keyword.value] = arg
-            elif arg.keyword is None and index < len(positional):
-                found[positional[index]] = arg
+            elif arg.keyword is None and index < len(names):
+                found[names[index]] = arg
         return found
 
 
@@ -130,8 +129,8 @@ class Factories:
 
 
 def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) -> Factory | None:
-    returned = [n.value for n in file.nodes(cst.Return, below=function) if file.function(n) is function]
-    returned = [value for value in returned if not _is_partial(value)]
+    values = file.returned(function)  # a partial makes nothing yet
+    returned = [value for value in values if not (isinstance(value, cst.Call) and last_name(value.func) == "partial")]
     if len(returned) != 1 or returned[0] is None or file.nodes(cst.Yield, below=function):
         return None
     made = _behind_names(returned[0], function, file)
@@ -148,18 +147,13 @@ def _find_factory(function: cst.FunctionDef, file: SourceFile, is_method: bool) 
     return Factory(function, file, chooser, namespace, made, skipped)
 
 
-def _is_partial(value: cst.BaseExpression | None) -> bool:
-    """Return whether a value is a function with some of its arguments, which makes nothing yet."""
-    return isinstance(value, cst.Call) and last_name(value.func) == "partial"
-
-
 def _namespace(chooser: cst.Call | cst.Subscript, function: cst.FunctionDef, file: SourceFile) -> str:
     """Return the parameter of which ``getattr()`` is given an attribute's name; "" where it is none."""
     if not (isinstance(chooser, cst.Call) and dotted(chooser.func) == "getattr" and len(chooser.args) > 1):
         return ""
-    name, params = dotted(chooser.args[0].value), function.params
-    names = [p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)]
-    return name if name is not None and name in names and not _assigned(name, function, file) else ""
+    name = dotted(chooser.args[0].value)
+    is_known = parameter(function, name) is not None and not _assigned(name or "", function, file)
+    return name or "" if is_known else ""
 
 
 def _behind_names(node: cst.BaseExpression, function: cst.FunctionDef, file: SourceFile) -> cst.BaseExpression:
@@ -181,12 +175,9 @@ def _assigned(name: str, function: cst.FunctionDef, file: SourceFile) -> list[cs
 
 def _are_forwarded(args: Sequence[cst.Arg], function: cst.FunctionDef) -> bool:
     """Return whether each argument that is given by position is one that the function is given."""
-    params = function.params
-    names = {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
+    names, star = {p.name.value for p in parameters(function)}, _name_of(function.params.star_arg)
     return all(
-        arg.keyword is not None
-        or arg.star == "**"
-        or dotted(arg.value) in (names if not arg.star else {_name_of(params.star_arg)})
+        arg.keyword is not None or arg.star == "**" or dotted(arg.value) in (names if not arg.star else {star})
         for arg in args
     )
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.reachability import reachable
 from ds_migrate.syntax.nodes import called_name, dotted
 from ds_migrate.syntax.source import SourceFile
 
@@ -22,23 +23,15 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
     for importer, found in imports.items():
         for key in found:
             importers.setdefault(key, set()).add(importer)
-    above = _closure({id(file) for file in files}, importers)
-    reached = _closure(above, imports)
+    above = reachable(map(id, files), lambda key: importers.get(key, ()))
+    reached = set(reachable(above, lambda key: imports.get(key, ())))
     return [file for file in flow.files.values() if id(file) in reached]
 
 
 def files_used(files: Iterable[SourceFile], flow: Flow) -> set[int]:
     """Return these files and all that they import, however indirectly, by identity."""
-    return _closure({id(file) for file in files}, _imports(flow))
-
-
-def _closure(start: set[int], following: Mapping[int, set[int]]) -> set[int]:
-    found, new = set(start), list(start)
-    while new:
-        added = following.get(new.pop(), set()) - found
-        found |= added
-        new += added
-    return found
+    imports = _imports(flow)
+    return set(reachable(map(id, files), lambda key: imports.get(key, ())))
 
 
 def _imports(flow: Flow) -> Mapping[int, set[int]]:

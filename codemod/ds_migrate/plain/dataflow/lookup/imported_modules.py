@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import dotted, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
 _MOST = 30
@@ -69,10 +69,8 @@ def _pattern(node: cst.BaseExpression, file: SourceFile, scopes: Scopes, depth: 
 
 def _template(node: cst.BaseExpression) -> str | None:
     """Return the text of ``"models.{}".format(name)`` and ``"models.%s" % name``."""
-    text = None
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "format":
-        text = node.func.value
-    elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
+    text = receiver(node, "format")
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
         text = node.left
     value = text.evaluated_value if isinstance(text, cst.SimpleString) else None
     return value if isinstance(value, str) else None

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.batches.evaluated_batches import only_evaluates
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import dotted, iterator_argument, last_name, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, iterator_argument, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _SHOWS = frozenset({"print", "info", "debug", "write", "log", "add_scalar", "add_image", "add_graph"})
@@ -130,8 +130,8 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
             yield _read(node.asname.name), _read(node.item)
     for call in file.nodes(cst.Call, below=below):  # outputs.append(model(x))
         owners = facts.flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else NOTHING
-        is_put = isinstance(call.func, cst.Attribute) and call.func.attr.value not in _SHOWS
-        if isinstance(call.func, cst.Attribute) and is_put and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL):
+        is_put = called_name(call) not in _SHOWS and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL)
+        if isinstance(call.func, cst.Attribute) and is_put:
             yield _read(call.func.value), {name for arg in call.args for name in _read(arg.value)}
 
 

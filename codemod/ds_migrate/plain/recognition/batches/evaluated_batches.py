@@ -9,7 +9,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import called_name, dotted, elements, iterator_argument, number, targets, walk
+from ds_migrate.syntax.nodes import called_name, dotted, elements, iterator_argument, number, receiver, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = frozenset({"float", "int", "item", "len"})
@@ -39,9 +39,7 @@ def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow, depth: i
     """Return whether a function, or one that it calls, sets a module to ``eval()`` or computes without gradients."""
     calls = file.nodes(cst.Call, below=function)
     return any(
-        (isinstance(call.func, cst.Attribute) and call.func.attr.value == "eval" and not call.args)
-        or flow.is_call_of(call, file, NO_GRAD)
-        for call in calls
+        (receiver(call, "eval") is not None and not call.args) or flow.is_call_of(call, file, NO_GRAD) for call in calls
     ) or any(
         isinstance(inner := flow.node(value), cst.FunctionDef) and _evaluates(inner, flow.file(value), flow, depth - 1)
         for call in (calls if depth else ())
@@ -51,8 +49,7 @@ def _evaluates(function: cst.FunctionDef, file: SourceFile, flow: Flow, depth: i
 
 def _returns_numbers(function: cst.FunctionDef, file: SourceFile, flow: Flow) -> bool:
     """Return whether all that a function returns are numbers of Python."""
-    lines = [line for line in file.nodes(cst.Return, below=function) if file.function(line) is function]
-    returned = [line.value for line in lines if line.value is not None]
+    returned = [value for value in file.returned(function) if value is not None]
     return bool(returned) and all(_is_number(value, file, flow) for value in returned)
 
 
@@ -96,9 +93,10 @@ def _keeps_batches(function: cst.FunctionDef, file: SourceFile) -> bool:
 
 def _is_put_away(call: cst.Call, drawn: set[str], file: SourceFile, function: cst.FunctionDef) -> bool:
     """Return whether a call puts a batch into a container, or a tensor, which the function has not made."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _PUTS:
+    owner = receiver(call, *_PUTS)
+    if owner is None:
         return False
-    name = dotted(call.func.value)
+    name = dotted(owner)
     is_own = name is not None and bool(file.values_of({name}, function))
     return not is_own and any(_is_of(arg.value, drawn) for arg in call.args)
 

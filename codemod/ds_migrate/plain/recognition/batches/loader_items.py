@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.phases import phase_around
 from ds_migrate.plain.recognition.facts import LoopFacts
-from ds_migrate.syntax.nodes import code, dotted, elements, indices_of, parameters, targets, walk
+from ds_migrate.syntax.nodes import code, dotted, elements, indices_of, parameter, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4  # functions that a dict is passed to
@@ -36,7 +36,7 @@ def _item_of(
         return None
     scope = facts.flow.scopes(file).owner(held.value, held) if isinstance(held, cst.Name) else None
     assigned = list(assignments(held, scope, file, facts))
-    if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(held) for p in parameters(scope)):
+    if isinstance(scope, cst.FunctionDef) and parameter(scope, dotted(held)) is not None:
         calls = facts.flow.callers.of(scope)
         given = facts.flow.given(calls[0][1], scope, str(dotted(held)), calls[0][0]) if len(calls) == 1 else None
         is_given = given is not None and not given.star and not assigned

@@ -18,7 +18,7 @@ from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName, in_ro
 from ds_migrate.plain.recognition.batches.loaders import loaders_of, parts_of
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.syntax.module_start import asks_for_main
-from ds_migrate.syntax.nodes import dotted, parameters, walk
+from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 8
@@ -140,10 +140,11 @@ def _names(
         return
     if dotted(node) in above:
         return
-    scope = facts.flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
-    if isinstance(scope, cst.FunctionDef) and any(p.name.value == dotted(node) for p in parameters(scope)):
-        yield from _of_parameter(scope, str(dotted(node)), file, inner, maker, facts, depth)
+    function = facts.flow.scopes(file).function_of_parameter(node)
+    if function is not None:
+        yield from _of_parameter(function, str(dotted(node)), file, inner, maker, facts, depth)
         return
+    scope = facts.flow.scopes(file).owner(node.value, node) if isinstance(node, cst.Name) else None
     assigned = list(assignments(node, scope, file, facts))
     if not assigned:
         raise _UnknownNameError
@@ -205,15 +206,15 @@ def _names_inside(
     (callee,) = callees
     other, function = facts.flow.file(callee), facts.flow.node(callee)
     index = [dotted(element.value) for element in target.elements].index(text)
-    returned = [n for n in other.nodes(cst.Return, below=function) if other.function(n) is function]
+    returned = other.returned(function)
     if not isinstance(function, cst.FunctionDef) or facts.flow.callers.has_several(function) or len(returned) != 1:
         return
-    value = returned[0].value
+    value = returned[0]
     if isinstance(value, cst.Tuple) and len(value.elements) == len(target.elements):
         with suppress(_UnknownNameError):
             item = value.elements[index].value
             if isinstance(item, cst.Name):
-                yield from list(_names(item, other, returned[0], maker, facts, depth))
+                yield from list(_names(item, other, value, maker, facts, depth))
 
 
 def _of_parameter(

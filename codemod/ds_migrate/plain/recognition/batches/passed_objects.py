@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, parameters, targets
+from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 Passed = tuple[SourceFile, cst.BaseExpression]
@@ -19,9 +19,9 @@ def passed_on(name: cst.Name, file: SourceFile, flow: Flow) -> list[Passed]:
 
     Nothing where one of them is unknown.
     """
-    scope = flow.scopes(file).owner(name.value, name)
-    if isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope)):
-        given = [(at, flow.given(call, scope, name.value, at)) for at, call in flow.callers.of(scope)]
+    function = flow.scopes(file).function_of_parameter(name)
+    if function is not None:
+        given = [(at, flow.given(call, function, name.value, at)) for at, call in flow.callers.of(function)]
         found = [(at, arg.value) for at, arg in given if arg is not None and not arg.star]
         return found if len(found) == len(given) else []
     unpacked = [
@@ -33,12 +33,6 @@ def passed_on(name: cst.Name, file: SourceFile, flow: Flow) -> list[Passed]:
         if dotted(element.value) == name.value
     ]
     return [passed for items in unpacked for passed in items] if all(unpacked) else []
-
-
-def is_parameter(name: cst.Name, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a name is a parameter of the function around it."""
-    scope = flow.scopes(file).owner(name.value, name)
-    return isinstance(scope, cst.FunctionDef) and any(p.name.value == name.value for p in parameters(scope))
 
 
 def _returned(call: cst.BaseExpression, index: int, count: int, file: SourceFile, flow: Flow) -> Iterator[Passed]:

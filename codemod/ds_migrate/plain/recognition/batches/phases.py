@@ -76,7 +76,7 @@ def _left_out(step: Step, file: SourceFile, over: cst.BaseExpression, flow: Flow
 
 def _of_items(item: cst.Subscript, phase: str, maker: cst.Call, file: SourceFile) -> LoaderName | None:
     """Return the loader of a phase where a loop makes one for each: ``loaders[name] = DataLoader(...)``."""
-    loop = next((outer for outer in file.ancestors(maker) if isinstance(outer, cst.For)), None)
+    loop = file.around(maker, cst.For)
     name = dotted(single_index(item))
     if loop is None or name is None or dotted(loop.target) != name:
         return None

@@ -21,7 +21,7 @@ def is_of_one_round(draw: Draw, flow: Flow) -> bool:
     if loader is None:
         return False
     function = file.function(call)
-    loop = next((outer for outer in file.ancestors(call) if isinstance(outer, (cst.For, cst.While))), None)
+    loop = file.around(call, cst.For, cst.While)
     if loop is None or file.function(loop) is not function:
         return False
     makers = [loader]

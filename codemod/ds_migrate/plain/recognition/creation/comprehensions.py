@@ -5,14 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, are_all
 from ds_migrate.plain.recognition.creation.containers import Item
-from ds_migrate.syntax.nodes import called_name, dotted, targets
+from ds_migrate.syntax.nodes import dotted, receiver, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _COUNTS = frozenset({"enumerate", "len", "range", "zip"})
-_OF_MAPPINGS = frozenset({"items", "keys", "values"})
 
 
 def clause_of(comprehension: cst.BaseComp, file: SourceFile, flow: Flow) -> tuple[Item, str] | None:
@@ -45,13 +44,12 @@ def _can_repeat(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     if isinstance(node, (cst.Tuple, cst.List)):
         return all(_can_repeat(element.value, file, flow) for element in node.elements)
     if isinstance(node, cst.Call):
-        is_of_mapping = isinstance(node.func, cst.Attribute) and called_name(node) in _OF_MAPPINGS and not node.args
-        if is_of_mapping:
-            assert isinstance(node.func, cst.Attribute)
-            return _can_repeat(node.func.value, file, flow)
+        mapping = receiver(node, "items", "keys", "values") if not node.args else None
+        if mapping is not None:
+            return _can_repeat(mapping, file, flow)
         is_range = dotted(node.func) == "range"
         return dotted(node.func) in _COUNTS and all(
             (is_range and dotted(arg.value) is not None) or _can_repeat(arg.value, file, flow) for arg in node.args
         )
-    values = flow.values(node, file) if dotted(node) is not None else frozenset()
-    return bool(values) and values == of_kind(values, Kind.SEQUENCE, Kind.MAPPING, Kind.MODULE, Kind.PART)
+    values = flow.values(node, file) if dotted(node) is not None else NOTHING
+    return are_all(values, Kind.SEQUENCE, Kind.MAPPING, Kind.MODULE, Kind.PART)

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.containers.container_items import appended, item_name
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
-from ds_migrate.syntax.nodes import code, dotted, single_index, targets
+from ds_migrate.syntax.nodes import code, dotted, receiver, single_index, targets
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -45,10 +45,11 @@ def item_made_by(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Item | None
     key = around.keyword if isinstance(around, cst.Arg) else None
     if call is not None and key is not None and of_kind(flow.values(call, file), Kind.MAPPING):
         return _of_display(call, f'"{key.value}"', item_name(key.value), file)
-    if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "append":
-        held, name = of_kind(flow.values(call.func.value, file), Kind.SEQUENCE), dotted(call.func.value)
-        if len(held) == 1 and name is not None and isinstance(call.func.value, (cst.Name, cst.Attribute)):
-            return Item(call.func.value, f"{name}[-1]", (next(iter(held)).key, appended(call)))
+    container = receiver(call, "append")
+    if call is not None and isinstance(container, (cst.Name, cst.Attribute)):
+        held, name = of_kind(flow.values(container, file), Kind.SEQUENCE), dotted(container)
+        if len(held) == 1 and name is not None:
+            return Item(container, f"{name}[-1]", (next(iter(held)).key, appended(call)))
     return None
 
 

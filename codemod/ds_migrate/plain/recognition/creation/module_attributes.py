@@ -26,8 +26,8 @@ def is_of_module(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
 
 def _is_module(value: Value, flow: Flow) -> bool:
     """Return whether a value is a module, also by a base of a library that is not known but has a forward pass."""
-    found = flow.node_of(value.key) if value.kind is Kind.INSTANCE else None
-    if found is None or not isinstance(found[1], cst.ClassDef):
+    found = flow.class_of(value.key) if value.kind is Kind.INSTANCE else None
+    if found is None:
         return value.kind in (Kind.MODULE, Kind.PART)
     has_forward = flow.classes.method(value.key, "forward") is not None
     return flow.classes.is_module(found[1], found[0]) or (has_forward and bool(flow.classes.external_bases(value.key)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import argument, has_star, parameters
+from ds_migrate.syntax.nodes import argument, has_star, positional
 from ds_migrate.syntax.source import SourceFile
 
 _HANDS_ON = (cst.Arg, cst.Assign, cst.AnnAssign, cst.Return, cst.DictElement, cst.Element)
@@ -66,11 +66,8 @@ def _name(used: cst.Name | cst.Attribute) -> str:
 
 def _place(function: cst.FunctionDef, parameter: str, *, is_method: bool) -> int | None:
     """Return the number of the argument that a call of a function gives for a parameter, without ``self``."""
-    params = function.params
-    names = [p.name.value for p in (*params.posonly_params, *params.params)]
-    if parameter not in names or parameter not in [p.name.value for p in parameters(function)]:
-        return None
-    return names.index(parameter) - is_method
+    names = [p.name.value for p in positional(function)]
+    return names.index(parameter) - is_method if parameter in names else None
 
 
 def _is_asked(used: cst.CSTNode, file: SourceFile) -> bool:

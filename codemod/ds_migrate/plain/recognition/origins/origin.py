@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import CAST
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.origins.function_uses import class_around, is_named_like, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
-from ds_migrate.syntax.nodes import is_literal, parameters, set_values, walk
+from ds_migrate.syntax.nodes import is_literal, parameter, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -85,9 +85,8 @@ class Origins:
 
     def _of_name(self, node: cst.Name, file: SourceFile, depth: int) -> Iterator[Origin]:
         scopes = self.flow.scopes(file)
-        scope = scopes.owner(node.value, node)
-        if isinstance(scope, cst.FunctionDef) and any(p.name.value == node.value for p in parameters(scope)):
-            yield from self._of_parameter(node.value, scope, file, depth - 1)
+        if (function := scopes.function_of_parameter(node)) is not None:
+            yield from self._of_parameter(node.value, function, file, depth - 1)
             return
         for line in scopes.nodes(node, cst.Assign, cst.AnnAssign):
             for target, value in set_values(line):
@@ -126,10 +125,10 @@ class Origins:
         return [method for method in methods if method is not None and classes.is_property(method)]
 
     def _returned_by(self, callee: Value, depth: int) -> Iterator[Origin]:
-        home, function = self.flow.file(callee), self.flow.node(callee)
-        for returned in home.nodes(cst.Return, below=function):
-            if returned.value is not None and home.function(returned) is function:
-                yield from self._all(returned.value, home, depth - 1)
+        home = self.flow.file(callee)
+        for returned in home.returned(self.flow.node(callee)):
+            if returned is not None:
+                yield from self._all(returned, home, depth - 1)
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> Iterator[Origin]:
         callees = self.flow.values(call.func, file)
@@ -161,9 +160,9 @@ class Origins:
         title = _called(function, file)
         uses = list(uses_besides_calls(function, name, file, self.flow))
         if not uses:
-            (parameter,) = (p for p in parameters(function) if p.name.value == name)
+            param = parameter(function, name)
             reason = f"it is the argument {name} of {title}, which no call in them gives"
-            yield Origin(reason, title, Given(file, function, parameter))
+            yield Origin(reason, title, Given(file, function, param) if param is not None else None)
         named = [use for use in uses if use[2] is not None and is_named_like(use[2], name)]  # others may be unrelated
         for other, use, arg in (named or uses)[:_MOST_USES]:
             if named and arg is not None and not of_kind(self.flow.values(arg.value, other), Kind.OPTIMIZER):

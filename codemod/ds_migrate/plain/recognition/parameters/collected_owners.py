@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import FLUENT
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
-from ds_migrate.plain.recognition.batches.passed_objects import Passed, is_parameter, passed_on
+from ds_migrate.plain.recognition.batches.passed_objects import Passed, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.module_expressions import is_loop_variable, is_module, whole_of
 from ds_migrate.plain.recognition.parameters.module_lists import (
@@ -183,7 +183,8 @@ def _of_sources(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow, ow
         collect(passed[1], passed[0], flow, owners, depth)
         owners.passed |= {*owners.values, *owners.tensors} - known
         return
-    given = passed_on(node, file, flow) if isinstance(node, cst.Name) and is_parameter(node, file, flow) else []
+    is_parameter = flow.scopes(file).function_of_parameter(node) is not None
+    given = passed_on(node, file, flow) if isinstance(node, cst.Name) and is_parameter else []
     if given:
         _of_calls(expression_text(node), given, flow, owners, depth)
         return

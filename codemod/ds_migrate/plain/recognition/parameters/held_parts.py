@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, are_all, of_kind
 from ds_migrate.plain.recognition.parameters.module_lists import may_be_module
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
@@ -15,7 +15,7 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
     """Return the part of a module that a name holds, where its function assigns that once: ``net = model.encoder``."""
     values, name = flow.values(node, file), dotted(node)
     is_name = isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and keeps_parts(node, file, flow))
-    if not is_name or name is None or not values or values != of_kind(values, Kind.PART):
+    if not is_name or name is None or not are_all(values, Kind.PART):
         return None
     function = file.function(node)
     lines = file.nodes(cst.Assign, below=function if function is not None else file.module)
@@ -33,22 +33,18 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
 
 def are_called(parts: Values, flow: Flow) -> bool:
     """Return whether the parts of an object are called themselves, as a pipeline's ``unet``: they are modules."""
-    called = flow.once("called values", lambda: _called(flow))
+    calls = flow.nodes(cst.Call)
+    called = flow.once("called values", lambda: {v for file, call in calls for v in flow.values(call.func, file)})
     return bool(parts) and called >= parts
-
-
-def _called(flow: Flow) -> Values:
-    return frozenset(value for file, call in flow.nodes(cst.Call) for value in flow.values(call.func, file))
 
 
 def keeps_parts(node: cst.Attribute | cst.Subscript, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node is an attribute of an object that is no module, which may keep a part of one."""
     owners = flow.values(node.value, file)
-    classes = (flow.node_of(owner.key) for owner in owners)
-    return bool(owners) and owners == of_kind(owners, Kind.INSTANCE) and not any(
-        known is not None and isinstance(known[1], cst.ClassDef) and flow.classes.is_module(known[1], known[0])
-        for known in classes
-    )  # fmt: skip
+    classes = (flow.class_of(owner.key) for owner in owners)
+    return are_all(owners, Kind.INSTANCE) and not any(
+        known is not None and flow.classes.is_module(known[1], known[0]) for known in classes
+    )
 
 
 def makes_whole(part: cst.Attribute, file: SourceFile, flow: Flow) -> bool:

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, are_all, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
 from ds_migrate.plain.recognition.parameters.assigned_names import is_renewed
 from ds_migrate.plain.recognition.parameters.held_parts import keeps_parts, makes_whole, part_held
@@ -125,11 +125,10 @@ def _asked_for_part(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> c
         return None
     whole, function = node.func.value, node.func.attr.value
     values = flow.values(whole, file)
-    if not function.startswith("get_") or not values or of_kind(values, Kind.MODULE, Kind.OBJECT) != values:
+    if not function.startswith("get_") or not are_all(values, Kind.MODULE, Kind.OBJECT):
         return None
     for method in of_kind(flow.values(node.func, file), Kind.FUNCTION, Kind.METHOD):
-        other, made = flow.file(method), flow.node(method)
-        returned = [n.value for n in other.nodes(cst.Return, below=made) if other.function(n) is made]
+        returned = flow.file(method).returned(flow.node(method))
         if not returned or not all((dotted(value) or "").startswith("self.") for value in returned if value):
             return None
     return whole

@@ -8,12 +8,12 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, are_all, of_kind
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
 from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES
 from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
-from ds_migrate.syntax.nodes import dotted, targets
+from ds_migrate.syntax.nodes import called_name, dotted, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
 CONTAINERS = frozenset(
@@ -61,13 +61,13 @@ def parameter_method(call: cst.Call, file: SourceFile, flow: Flow) -> ParameterM
     if not isinstance(call.func, cst.Attribute):
         return None
     held, methods = flow.values(call.func.value, file), of_kind(flow.values(call.func, file), Kind.METHOD)
-    if not methods or not held or of_kind(held, Kind.INSTANCE) != held:
+    if not methods or not are_all(held, Kind.INSTANCE):
         return None
     holder, method = dotted(call.func.value), next(iter(methods))
     function, owner = flow.node(method), flow.file(method)
     if len(methods) > 1 or holder is None or not isinstance(function, cst.FunctionDef) or not function.params.params:
         raise UnknownOwnerError(f"{shown(call)} is a method of a class that is no module")
-    returned = [n.value for n in owner.nodes(cst.Return, below=function) if owner.function(n) is function]
+    returned = owner.returned(function)
     if len(returned) != 1 or returned[0] is None or owner.nodes(cst.Yield, below=function):
         raise UnknownOwnerError(f"{shown(call)} is a method that does not return them in one place")
     return ParameterMethod(returned[0], owner, function.params.params[0].name.value, holder)
@@ -122,10 +122,9 @@ def modules_asked(node: cst.CSTNode, file: SourceFile, flow: Flow, depth: int = 
         return modules_asked(values[0], file, flow, depth - 1) if len(values) == 1 else []
     if not isinstance(node, cst.Call):
         return []
-    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
-    if isinstance(node.func, cst.Attribute) and name in ("parameters", "named_parameters"):
-        return [node.func.value]
-    args = node.args if name in CONTAINERS else ()
+    if (module := receiver(node, "parameters", "named_parameters")) is not None:
+        return [module]
+    args = node.args if called_name(node) in CONTAINERS else ()
     return [module for arg in args for module in modules_asked(arg.value, file, flow, depth - 1)]
 
 

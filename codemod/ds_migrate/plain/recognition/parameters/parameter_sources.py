@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
-from ds_migrate.syntax.nodes import dotted, set_values, targets, walk
+from ds_migrate.syntax.nodes import dotted, receiver, set_values, targets, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -49,8 +49,8 @@ def sources_of_name(node: cst.Name | cst.Attribute, file: SourceFile, flow: Flow
         if any(dotted(part) == name for part in walk(loop.target)):
             yield iterated(loop, node), True
     for call in flow.scopes(file).nodes(node, cst.Call):
-        is_filling = isinstance(call.func, cst.Attribute) and call.func.attr.value in ("append", "extend") and call.args
-        if is_filling and any(dotted(holder) == name for holder in _filled(call.func.value, file, flow)):
+        filled = receiver(call, "append", "extend") if call.args else None
+        if filled is not None and any(dotted(holder) == name for holder in _filled(filled, file, flow)):
             yield call.args[0].value, True
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.options import OPTION_MAKERS
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
-from ds_migrate.syntax.nodes import argument, last_name, targets, walk
+from ds_migrate.syntax.nodes import argument, last_name, receiver, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
@@ -58,11 +58,11 @@ def _is_made_by_torch(value: Value, flow: Flow, around: Values = NOTHING) -> boo
     file, call = flow.file(value), flow.node(value)
     if not isinstance(call, cst.Call):
         return False
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "clone" and not call.args:
+    if receiver(call, "clone") is not None and not call.args:
         return True
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MEMORY:
-        owners = flow.values(call.func.value, file) - {value}
-        return bool(owners) and all(_is_made_by_torch(owner, flow, around | {value}) for owner in owners)
+    if (owner := receiver(call, *_SAME_MEMORY)) is not None:
+        owners = flow.values(owner, file) - {value}
+        return bool(owners) and all(_is_made_by_torch(one, flow, around | {value}) for one in owners)
     makers = flow.values(call.func, file)
     if not makers or not all(v.kind is Kind.EXTERNAL and v.name in TENSOR_FACTORIES for v in makers):
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, are_all
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Step, optimizers_of
 from ds_migrate.plain.recognition.parameters.standalone_tensors import TENSOR_FACTORIES
@@ -105,7 +105,7 @@ class _Attack:
         if isinstance(around, cst.Arg):
             call = use.file.parent(around)
             made = self._flow.values(call, use.file) if call is not None else NOTHING
-            return (bool(made) and made == of_kind(made, Kind.SCHEDULE)) or around.keyword is use.node
+            return are_all(made, Kind.SCHEDULE) or around.keyword is use.node
         return isinstance(around, cst.Attribute) and around.value is use.node and around.attr.value in _USES
 
     def _draws_data(self, use: Use) -> bool:

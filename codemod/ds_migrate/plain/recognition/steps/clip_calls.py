@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls.partial_calls import PARTIAL
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import clips_gradients
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.syntax.nodes import walk
+from ds_migrate.syntax.nodes import receiver, walk
 from ds_migrate.syntax.source import SourceFile
 
 _BY_NAME = "torch.nn.utils.?"  # as of getattr(nn.utils, "clip_grad_" + kind + "_")
@@ -38,11 +38,7 @@ def _function_of(made: cst.CSTNode, file: SourceFile, flow: Flow) -> Values:
 
 
 def _takes_parameters(call: cst.Call) -> bool:
-    return any(
-        isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters"
-        for arg in call.args
-        for node in walk(arg.value)
-    )
+    return any(receiver(node, "parameters") is not None for arg in call.args for node in walk(arg.value))
 
 
 def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
@@ -63,7 +59,7 @@ def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 def _passes_backward(call: cst.Call, file: SourceFile, flow: Flow, training: frozenset[int]) -> bool:
-    is_backward = isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward"
+    is_backward = receiver(call, "backward") is not None
     return is_backward or any(value.key in training for value in flow.values(call.func, file))
 
 

@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.containers.iteration import taken_from
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, are_all
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites
 from ds_migrate.syntax.nodes import called_name, dotted, indices_of, last_name, targets
 from ds_migrate.syntax.source import SourceFile
@@ -38,8 +38,7 @@ class CommonTensors:
         """Return whether an attribute is a parameter of a module."""
         if node.attr.value not in self._writes.names or not self._is_always_parameter(node.attr.value):
             return False
-        values = self._flow.values(node.value, file)
-        if values and values == of_kind(values, Kind.MODULE, Kind.PART):
+        if are_all(self._flow.values(node.value, file), Kind.MODULE, Kind.PART):
             return True
         return isinstance(node.value, cst.Name) and self._taken(node.value, file) in (*_MODULES, *_NAMED)
 

@@ -24,7 +24,7 @@ from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, walk
+from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, receiver, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -84,7 +84,7 @@ def find_operations(flow: Flow) -> Operations:
 
 def is_of_wrapper(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a class of optimizers does this to one that it keeps, as Lookahead: an engine has the outer."""
-    around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+    around = file.class_around(call)
     kept = call.func.value if isinstance(call.func, cst.Attribute) else None
     return isinstance(kept, cst.Attribute) and around is not None and flow.classes.is_optimizer(around, file)
 
@@ -122,7 +122,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refus
 def _stepped_in_phases(call: cst.Call, file: SourceFile, flow: Flow) -> Values:
     """Return the optimizers of which a call is one phase of a step, where it is not in the class that has it."""
     assert isinstance(call.func, cst.Attribute)
-    around = next((a for a in file.ancestors(call) if isinstance(a, cst.ClassDef)), None)
+    around = file.class_around(call)
     is_inside = around is not None and flow.classes.is_optimizer(around, file)
     return NOTHING if is_inside else of_kind(flow.values(call.func.value, file), Kind.OPTIMIZER)
 
@@ -188,9 +188,10 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
     if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
         return None  # an indirect call
     scaler = None
-    if isinstance(loss, cst.Call) and isinstance(loss.func, cst.Attribute) and loss.func.attr.value == "scale":
-        is_scaled = len(loss.args) == 1 and of_kind(flow.values(loss.func.value, file), Kind.SCALER)
-        scaler, loss = (loss.func.value, loss.args[0].value) if is_scaled else (None, loss)
+    scales = receiver(loss, "scale")
+    is_scaled = scales is not None and bool(of_kind(flow.values(scales, file), Kind.SCALER))
+    if isinstance(loss, cst.Call) and len(loss.args) == 1 and is_scaled:
+        scaler, loss = scales, loss.args[0].value
     gradient = argument(call, 0, "gradient") if given is None else None
     gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
     requests = GraphRequests(flow)
@@ -241,9 +242,8 @@ def _clearing_loops(file: SourceFile, flow: Flow) -> Iterator[ZeroGrad]:
         loop = file.parent(block) if block is not None else None
         if not isinstance(loop, cst.For) or loop.body is not block or dotted(loop.target) != dotted(node.value):
             continue
-        over = loop.iter
-        if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value == "parameters":
-            owner = over.func.value
+        over, owner = loop.iter, receiver(loop.iter, "parameters")
+        if isinstance(over, cst.Call) and owner is not None:
             yield ZeroGrad(file, over, over, owner, flow.values(owner, file), is_loop=True)
 
 
@@ -281,5 +281,5 @@ def _is_whole(node: cst.BaseExpression) -> bool:
 
 def parameter_owners(node: cst.CSTNode, file: SourceFile, flow: Flow) -> Iterator[Value]:
     """Yield the modules whose ``parameters()`` a node is."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "parameters":
-        yield from of_kind(flow.values(node.func.value, file), Kind.MODULE, Kind.OBJECT, Kind.PART, Kind.INSTANCE)
+    if (owner := receiver(node, "parameters")) is not None:
+        yield from of_kind(flow.values(owner, file), Kind.MODULE, Kind.OBJECT, Kind.PART, Kind.INSTANCE)

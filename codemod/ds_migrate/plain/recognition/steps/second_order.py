@@ -7,7 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import OPTIMIZER_FACTORIES
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.syntax.nodes import dotted, parameters, walk
+from ds_migrate.syntax.nodes import dotted, parameter, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MARK = "is_second_order"  # the attribute by which timm's Adahessian asks for create_graph
@@ -39,13 +39,12 @@ class GraphRequests:
             return False
         function = self._flow.scopes(file).owner(value.value, value)
         assigned = file.values_of({value.value}, function)
-        known = parameters(function) if isinstance(function, cst.FunctionDef) else []
-        parameter = next((p for p in known if p.name.value == value.value), None)
-        if parameter is None or not isinstance(function, cst.FunctionDef):
+        param = parameter(function, value.value) if isinstance(function, cst.FunctionDef) else None
+        if param is None or not isinstance(function, cst.FunctionDef):
             return bool(assigned) and all(self._is_off(one, file, allows_mark, depth - 1) for one in assigned)
         calls = self._flow.callers.of(function)
         given = [(caller, self._flow.given(call, function, value.value, caller)) for caller, call in calls]
-        found = [(file, parameter.default) if arg is None else (caller, arg.value) for caller, arg in given]
+        found = [(file, param.default) if arg is None else (caller, arg.value) for caller, arg in given]
         return bool(found) and not assigned and all(
             one is not None and self._is_off(one, where, allows_mark, depth - 1) for where, one in found
         )  # fmt: skip
