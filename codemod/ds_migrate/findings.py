@@ -5,6 +5,7 @@ Plain data, imported by every stage, importing none of them (nor libcst, nor ric
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -99,10 +100,12 @@ class FileResult:
         return self.after is not None and self.after != self.before
 
 
-def blocked_loop(path: Path, finding: Finding) -> FileResult:
-    """Return the result of a file whose one plain loop stays, for the reason that a finding with its name gives."""
-    loop = TrialResult(finding.trial or "", finding.line, TrialStatus.BLOCKED, is_loop=True)
-    return FileResult(path, status=FileStatus.BLOCKED, trials=[loop], findings=[finding])
+def blocked_loop(code: str, path: Path, node: ast.stmt | ast.expr, message: str, advice: str) -> FileResult:
+    """Return the result of a file whose one plain loop stays, for a reason that a node gives."""
+    loop, line, column = f"the loop of {path.stem}", node.lineno, node.col_offset + 1
+    finding = Finding(code, Severity.BLOCKED, line, message, column, trial=loop, help=advice)
+    trial = TrialResult(loop, line, TrialStatus.BLOCKED, is_loop=True)
+    return FileResult(path, status=FileStatus.BLOCKED, trials=[trial], findings=[finding])
 
 
 @dataclass

@@ -19,7 +19,7 @@ PACKAGE = Path(ds_migrate.__file__).parent
 # Who blocks: where in its arguments the code and the message are.
 BLOCKING = {
     "blocked": (0, 3), "report": (1, 5), "_problem": (1, 2), "blocked_by": (1, 2), "Finding": (0, 3),
-    "RefusedError": (0, 2), "Refusal": (0, 3), "refuse": (0, 3),
+    "RefusedError": (0, 2), "Refusal": (0, 3), "refuse": (0, 3), "blocked_loop": (0, 3),
 }  # fmt: skip
 # Who blocks with one code only: its name, where the message is, the code.
 OF_ONE_CODE = {"Blocked": (3, Code.ENGINE), "UpgradeError": (1, Code.OLD_API),

@@ -258,6 +258,17 @@ def decorators(node: cst.FunctionDef | cst.ClassDef) -> list[cst.BaseExpression]
     return [one.func if isinstance(one, cst.Call) else one for one in found]
 
 
+def imported_names(node: cst.CSTNode) -> list[str]:
+    """Return what an import names, as ``torch.optim.Adam``; "" for other nodes and for what is relative to a file."""
+    if isinstance(node, cst.Import):
+        return [dotted(alias.name) or "" for alias in node.names]
+    if not isinstance(node, cst.ImportFrom) or node.relative:
+        return [""]
+    module = dotted(node.module) or ""
+    names = () if isinstance(node.names, cst.ImportStar) else node.names
+    return [f"{module}.{dotted(alias.name)}" for alias in names] or [f"{module}.*"]
+
+
 def docstring(function: cst.FunctionDef) -> cst.SimpleStatementLine | None:
     """Return the statement that holds the docstring, if there is one."""
     body = body_of(function)

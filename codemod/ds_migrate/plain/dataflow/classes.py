@@ -17,6 +17,7 @@ from ds_migrate.syntax.source import SourceFile
 Evaluate = Callable[[cst.CSTNode, SourceFile], Values]  # expression, file -> what it may be
 PROPERTIES = ("property", "cached_property", "functools.cached_property", "abstractproperty", "abc.abstractproperty")
 _DICTS = frozenset({"dict", "OrderedDict", "collections.OrderedDict"})
+_MODULES = ("Module", "Sequential", "ModuleList")
 _DEPTH = 8
 _LONGEST = 40  # characters of a string that may name an attribute
 
@@ -76,27 +77,22 @@ class Classes:
 
     def is_module(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on ``torch.nn.Module``, as far as the program shows."""
-        return any(
-            name.rpartition(".")[2] in ("Module", "Sequential", "ModuleList") or name.startswith("torch.nn.")
-            for name in self._base_names(node, file)
-        )
+        return self.kind_of_objects(node, file) is Kind.MODULE
 
     def is_optimizer(self, node: cst.ClassDef, file: SourceFile) -> bool:
         """Return whether a class is built on ``torch.optim.Optimizer``."""
-        return self._is_of_torch_optim(Kind.OPTIMIZER, node, file)
+        names = self._base_names(node, file)
+        return any(name.startswith("torch.optim.") and kind_made_by(name) is Kind.OPTIMIZER for name in names)
 
-    def is_schedule(self, node: cst.ClassDef, file: SourceFile) -> bool:
-        """Return whether a class is built on a schedule of ``torch.optim.lr_scheduler``."""
-        return self._is_of_torch_optim(Kind.SCHEDULE, node, file)
-
-    def _is_of_torch_optim(self, kind: Kind, node: cst.ClassDef, file: SourceFile) -> bool:
-        return any(
-            name.startswith("torch.optim.") and kind_made_by(name) is kind for name in self._base_names(node, file)
-        )
-
-    def is_loader(self, node: cst.ClassDef, file: SourceFile) -> bool:
-        """Return whether a class is built on a ``DataLoader``."""
-        return any(name.rpartition(".")[2] == "DataLoader" for name in self._base_names(node, file))
+    def kind_of_objects(self, node: cst.ClassDef, file: SourceFile) -> Kind:
+        """Return the kind of the objects of a class: modules, optimizers, schedules, loaders, or anything else."""
+        names = self._base_names(node, file)
+        if any(name.rpartition(".")[2] in _MODULES or name.startswith("torch.nn.") for name in names):
+            return Kind.MODULE
+        made = [kind_made_by(name) for name in names if name.startswith("torch.optim.")]
+        if Kind.OPTIMIZER in made or Kind.SCHEDULE in made:
+            return Kind.OPTIMIZER if Kind.OPTIMIZER in made else Kind.SCHEDULE
+        return Kind.LOADER if any(name.rpartition(".")[2] == "DataLoader" for name in names) else Kind.INSTANCE
 
     def is_attribute_dict(self, callee: Value) -> bool:
         """Return whether a call of this makes a dict whose items are attributes, too."""

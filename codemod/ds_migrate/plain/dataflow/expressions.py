@@ -299,13 +299,8 @@ class Expressions:
     def _instance(self, callee: Value, call: cst.Call, file: SourceFile) -> Value:
         owner, node = self.variables.file(callee), self.variables.node(callee)
         assert isinstance(node, cst.ClassDef)
-        make, name = self.variables.make, node.name.value
-        if self.classes.is_module(node, owner):
-            return make(Kind.MODULE, call, file, name, callee.key)
-        if self.classes.is_optimizer(node, owner):
-            return make(Kind.OPTIMIZER, call, file, name)
-        if self.classes.is_schedule(node, owner):
-            return make(Kind.SCHEDULE, call, file, name, callee.key)
-        if self.classes.is_loader(node, owner):
-            return make(Kind.LOADER, call, file, name)
-        return Value(Kind.INSTANCE, callee.key, name)
+        kind, name = self.classes.kind_of_objects(node, owner), node.name.value
+        if kind is Kind.INSTANCE:
+            return Value(kind, callee.key, name)
+        has_methods = kind in (Kind.MODULE, Kind.SCHEDULE)
+        return self.variables.make(kind, call, file, name, callee.key if has_methods else 0)

@@ -45,6 +45,18 @@ class Flow:
         resolve: finds the file that an import means.
         given: parameters that get a separate object each.
         commands: modules, and the names of functions in them that are installed as commands.
+
+    Attributes:
+        values: returns what an expression may be.
+        items_of: returns everything that a sequence or mapping may hold.
+        held: returns what a variable may hold.
+        node: returns the node that makes a value. file: returns the file of that.
+        node_of: returns the node that makes the values of a key, with its file. function_of, class_of: the same for
+            functions and classes alone.
+        module_file: returns the file of the program that a module is.
+        passed: yields the parameters that a call of the program's functions gives values to, with the expressions.
+        given: returns the argument that a call gives for a parameter, or the star that may; None where it gives none.
+        is_of_factory: returns whether a call makes what a factory returns to its callers.
     """
 
     def __init__(
@@ -69,6 +81,14 @@ class Flow:
         self.copies = self._expressions.copies
         self._gives = [give for file in files.values() for give in self._statements.of(file)]
         self._definitions = Definitions(files, resolve, self._scopes, self._variables, self.classes)
+        self.values = self._expressions.values
+        self.items_of = self._expressions.items.all_of
+        self.is_of_factory = self._expressions.factories.makes
+        self.held, self.node, self.file = self._variables.held, self._variables.node, self._variables.file
+        self.node_of = self._variables.node_of
+        self.function_of, self.class_of = self._variables.function_of, self._variables.class_of
+        self.passed, self.given = self._arguments.passed, self._arguments.given
+        self.module_file = self._definitions.module_file
         self._settle()
         self.copies.functions = separable_functions(files.values(), self._expressions)
         if self.copies.functions:
@@ -136,18 +156,6 @@ class Flow:
     def _holds(self, names: Iterable[tuple[SourceFile, str]], function: cst.FunctionDef) -> bool:
         return any(value.key == id(function) for file, name in names for value in self.held((id(file.module), name)))
 
-    def values(self, node: cst.CSTNode, file: SourceFile) -> Values:
-        """Return what an expression may be."""
-        return self._expressions.values(node, file)
-
-    def items_of(self, value: Value) -> Values:
-        """Return everything that a sequence or mapping may hold."""
-        return self._expressions.items.all_of(value)
-
-    def held(self, variable: Variable) -> Values:
-        """Return what a variable may hold."""
-        return self._variables.held(variable)
-
     def reaches(self, values: Values, wanted: Values) -> bool:
         """Return whether values are among the wanted ones, or keep one of these as an attribute or item."""
         seen, ahead = set[Value](), list(values)
@@ -170,14 +178,6 @@ class Flow:
             if name[:2] == "['" and '"' not in name:
                 yield name.replace("'", '"'), self._expressions.items.named(mapping, name)
 
-    def node(self, value: Value) -> cst.CSTNode:
-        """Return the node that makes a value."""
-        return self._variables.node(value)
-
-    def file(self, value: Value) -> SourceFile:
-        """Return the file of the node that makes a value."""
-        return self._variables.file(value)
-
     def in_order(self, values: Values) -> list[Value]:
         """Return values in the order in which the program makes them, file by file; names of libraries come first."""
         return sorted(values, key=self._place) if len(values) > 1 else list(values)
@@ -187,46 +187,18 @@ class Flow:
         calls = [(str(file.path), file.number(call)) for file, call in self.copies.calls(value)]
         return self._variables.place(value), calls, value.name, value.kind.value
 
-    def node_of(self, key: int) -> tuple[SourceFile, cst.CSTNode] | None:
-        """Return the node that makes the values of a key, with its file."""
-        return self._variables.node_of(key)
-
-    def function_of(self, key: int) -> tuple[SourceFile, cst.FunctionDef] | None:
-        """Return the function that the values of a key are, with its file; None for everything else."""
-        return self._variables.function_of(key)
-
-    def class_of(self, key: int) -> tuple[SourceFile, cst.ClassDef] | None:
-        """Return the class that the values of a key are, with its file; None for everything else."""
-        return self._variables.class_of(key)
-
     def scopes(self, file: SourceFile) -> Scopes:
         return self._scopes[id(file)]
-
-    def module_file(self, importer: Path, module: str, level: int) -> SourceFile | None:
-        """Return the file of the program that a module is."""
-        return self._definitions.module_file(importer, module, level)
-
-    def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
-        """Yield the parameters that a call of the program's functions gives values to, and the expressions of these."""
-        return self._arguments.passed(call, file)
 
     def set_fields(self, call: cst.Call, file: SourceFile) -> list[tuple[str, cst.BaseExpression]]:
         """Return the fields that a call of a data class or the like sets, by name, and what they are set to."""
         given = fields_set_by(call, file, self._expressions)
         return [(variable[1].strip(".[]'\""), value) for variable, value in given]
 
-    def given(self, call: cst.Call, function: cst.FunctionDef, parameter: str, file: SourceFile) -> cst.Arg | None:
-        """Return the argument that a call gives for a parameter, or the star that may; None where it gives none."""
-        return self._arguments.given(call, function, parameter, file)
-
     def chosen_by(self, call: cst.Call, file: SourceFile) -> Values:
         """Return the classes and functions that a call of a factory chooses."""
         chosen = [self._expressions.chosen_by(callee, call, file) for callee in self.values(call.func, file)]
         return frozenset(value for one in chosen if one is not None for value in one[0])
-
-    def is_of_factory(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call makes what a factory returns to its callers."""
-        return self._expressions.factories.makes(call, file)
 
     def construction(self, call: cst.Call, file: SourceFile) -> cst.Call:
         """Return the call that makes an object: of a factory, that of what it chooses, with the arguments for it."""

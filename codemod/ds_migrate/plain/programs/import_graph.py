@@ -24,7 +24,7 @@ class _Names:
     used: set[str] = field(default_factory=set)
 
 
-_Seen = tuple[str, str | frozenset[str]]  # a file, and the name or names of it that were followed
+_Followed = tuple[str, str | frozenset[str]]  # a file, and the name or names of it that were followed
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Needs:
 
     definers: set[str] = field(default_factory=set)
     passing: set[str] = field(default_factory=set)
+    followed: set[_Followed] = field(default_factory=set)
 
 
 class ImportGraph:
@@ -57,13 +58,13 @@ class ImportGraph:
             found = self._needs[name] = Needs()
             module = self._module(name)
             if module is not None:
-                seen: set[_Seen] = set()
                 used = frozenset(module.used)
                 bound = [one for local, all_ in module.imported.items() if local in module.used for one in all_]
                 for one in bound:
-                    self._enter(name, *one, used, found, seen)
+                    self._enter(name, *one, used, found)
                 for source, level in module.stars:
-                    self._enter_all(name, source, level, used, found, seen)
+                    self._enter_all(name, source, level, used, found)
+                found.followed.clear()
                 found.definers.discard(name)
                 found.passing -= {name, *found.definers}
         return self._needs[name]
@@ -77,50 +78,39 @@ class ImportGraph:
         passing = {other for name in names for other in self.needs(name).passing}
         return sum(len(self._read(name) or b"") for name in passing.union(names))
 
-    def _enter(
-        self,
-        importer: str,
-        module: str,
-        name: str,
-        level: int,
-        used: frozenset[str],
-        found: Needs,
-        seen: set[_Seen],
-    ) -> None:
+    def _enter(self, importer: str, module: str, name: str, level: int, used: frozenset[str], found: Needs) -> None:
         """Follow one import of a file that uses these names."""
         if name:
             submodule = self._resolver.resolve(importer, f"{module}.{name}" if module else name, level)
             if submodule is not None:
-                self._open(submodule, used, found, seen)
+                self._open(submodule, used, found)
             home = self._resolver.resolve(importer, module, level)
             if home is not None:
-                self._follow(home, name, found, seen)
+                self._follow(home, name, found)
             return
         parts = module.split(".")
         for end in range(len(parts) if level else 1, len(parts) + 1):
             home = self._resolver.resolve(importer, ".".join(parts[:end]), level)
             if home is not None:
-                self._open(home, used, found, seen)
+                self._open(home, used, found)
 
-    def _open(self, home: str, used: frozenset[str], found: Needs, seen: set[_Seen]) -> None:
+    def _open(self, home: str, used: frozenset[str], found: Needs) -> None:
         """Follow every name of a module that a file may use as its attribute."""
-        if (home, used) in seen:
+        if (home, used) in found.followed:
             return
-        seen.add((home, used))
+        found.followed.add((home, used))
         found.passing.add(home)
         module = self._module(home)
         for name in used & (module.imported.keys() | module.defined) if module is not None else ():
-            self._follow(home, name, found, seen)
+            self._follow(home, name, found)
         for source, level in module.stars if module is not None else ():
-            self._enter_all(home, source, level, used, found, seen)
+            self._enter_all(home, source, level, used, found)
 
-    def _enter_all(
-        self, importer: str, source: str, level: int, used: frozenset[str], found: Needs, seen: set[_Seen]
-    ) -> None:
+    def _enter_all(self, importer: str, source: str, level: int, used: frozenset[str], found: Needs) -> None:
         """Follow an import of all names of a module, where one of them is used."""
         home = self._resolver.resolve(importer, source, level)
         if home is None or self._offers(home, used, set()):
-            self._enter(importer, source, "", level, used, found, seen)
+            self._enter(importer, source, "", level, used, found)
 
     def _offers(self, home: str, used: frozenset[str], seen: set[str]) -> bool:
         """Return whether a module, or one of which it imports all names, has one of these names, as far as is known."""
@@ -131,11 +121,11 @@ class ImportGraph:
         sources = (self._resolver.resolve(home, source, level) for source, level in module.stars)
         return any(one not in seen and self._offers(one, used, seen) for one in sources if one is not None)
 
-    def _follow(self, home: str, name: str, found: Needs, seen: set[_Seen]) -> None:
+    def _follow(self, home: str, name: str, found: Needs) -> None:
         """Follow a name of a module to the file that defines it."""
-        if (home, name) in seen:
+        if (home, name) in found.followed:
             return
-        seen.add((home, name))
+        found.followed.add((home, name))
         module = self._module(home)
         if module is None or name in module.defined or not (name in module.imported or module.stars):
             found.definers.add(home)
@@ -143,9 +133,9 @@ class ImportGraph:
             return
         found.passing.add(home)
         for one in module.imported.get(name, ()):
-            self._enter(home, *one, frozenset({name}), found, seen)
+            self._enter(home, *one, frozenset({name}), found)
         for source, level in module.stars if name not in module.imported else ():
-            self._enter_all(home, source, level, frozenset({name}), found, seen)
+            self._enter_all(home, source, level, frozenset({name}), found)
 
     def _module(self, name: str) -> _Names | None:
         if name not in self._modules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.torch_names import SCALERS
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import imported_names
 from ds_migrate.syntax.source import SourceFile
 
 _IN_EACH_TORCH = SCALERS | {"torch.autocast", "torch.cuda.amp", "torch.cuda.amp.autocast", "torch.amp.autocast"}
@@ -24,13 +24,6 @@ def is_fallback(node: cst.CSTNode, file: SourceFile) -> bool:
 def _never_fails(block: cst.BaseSuite) -> bool:
     """Return whether a block only imports what each torch has that DeepSpeed runs with."""
     lines = [small for line in block.body if isinstance(line, cst.SimpleStatementLine) for small in line.body]
-    return len(lines) >= len(block.body) and all(name in _IN_EACH_TORCH for line in lines for name in _imported(line))
-
-
-def _imported(line: cst.BaseSmallStatement) -> list[str]:
-    """Return the dotted names that a statement imports; one that is no name where it does something else."""
-    if isinstance(line, cst.Import):
-        return [dotted(alias.name) or "" for alias in line.names]
-    if not isinstance(line, cst.ImportFrom) or isinstance(line.names, cst.ImportStar) or line.relative:
-        return [""]
-    return [f"{dotted(line.module)}.{dotted(alias.name)}" for alias in line.names]
+    return len(lines) >= len(block.body) and all(
+        name in _IN_EACH_TORCH for line in lines for name in imported_names(line)
+    )

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Refusal
 from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, imported_names
 from ds_migrate.syntax.source import SourceFile
 
 _PARALLEL = {
@@ -38,7 +38,7 @@ _INNER = {name.rstrip(".") for name in _PARALLEL if "." in name.rstrip(".")} | {
 
 def foreign_engines(file: SourceFile) -> Iterator[Refusal]:
     """Yield that a file with a loop imports such a library, a framework that trains, or DeepSpeed."""
-    for node, names in (*((node, _imported(node)) for node in file.names.import_nodes), *_taken(file)):
+    for node, names in (*((node, imported_names(node)) for node in file.names.import_nodes), *_taken(file)):
         for name in names:
             framework = framework_of(name)
             if framework is not None and framework.owns_loops:
@@ -82,15 +82,6 @@ def _library_of(name: str) -> str | None:
 def _owned(file: SourceFile, node: cst.CSTNode, library: str) -> Refusal:
     message = f"{library} owns parameters, gradients or their precision, as an engine does"
     return Refusal(Code.PLAIN_FRAMEWORK, file, node, message, f"train without {library} first")
-
-
-def _imported(node: cst.Import | cst.ImportFrom) -> list[str]:
-    if isinstance(node, cst.Import):
-        return [dotted(alias.name) or "" for alias in node.names]
-    module = dotted(node.module) or ""
-    if node.relative or isinstance(node.names, cst.ImportStar):
-        return [] if node.relative else [module]
-    return [f"{module}.{dotted(alias.name)}" for alias in node.names]
 
 
 def _taken(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[str]]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
+from ds_migrate.findings import FileResult, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -109,17 +109,8 @@ def framework_script(path: Path, data: bytes) -> FileResult | None:
         name = _qualified(node.func, names)
         framework = framework_of(name) if name is not None and _RUNS.fullmatch(name) else None
         if framework is not None:
-            return _result(path, framework, node)
+            return blocked_loop(Code.PLAIN_FRAMEWORK, path, node, message_of(framework), framework.way_out)
     return None
-
-
-def _result(path: Path, framework: Framework, call: ast.Call) -> FileResult:
-    loop = f"the loop of {path.stem}"
-    finding = Finding(
-        Code.PLAIN_FRAMEWORK, Severity.BLOCKED, call.lineno, message_of(framework), call.col_offset + 1, trial=loop,
-        help=framework.way_out,
-    )  # fmt: skip
-    return blocked_loop(path, finding)
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
+from ds_migrate.findings import FileResult, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -21,13 +21,11 @@ def notebook_loop(path: Path, module: bytes) -> FileResult | None:
     calls = {} if tree is None else dict(reversed(list(_methods(tree))))  # the first of each name
     if not {"backward", "step"} <= calls.keys():
         return None
-    loop, step = f"the loop of {path.stem}", calls["step"]
-    finding = Finding(
-        Code.PLAIN_FRAMEWORK, Severity.BLOCKED, step.lineno,
+    return blocked_loop(
+        Code.PLAIN_FRAMEWORK, path, calls["step"],
         "the loop is in a notebook, which runs in one process and which no launcher starts on several ranks",
-        step.col_offset + 1, trial=loop, help=f"jupyter nbconvert --to script {path.name}, then convert the script",
+        f"jupyter nbconvert --to script {path.name}, then convert the script",
     )  # fmt: skip
-    return blocked_loop(path, finding)
 
 
 def _methods(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:

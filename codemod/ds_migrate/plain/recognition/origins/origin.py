@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.torch_names import CAST
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.origins.function_uses import class_around, is_named_like, uses_besides_calls
 from ds_migrate.plain.recognition.parameters.parameter_sources import shown
-from ds_migrate.syntax.nodes import is_literal, parameter, set_values, walk
+from ds_migrate.syntax.nodes import dotted, is_literal, parameter, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -152,7 +152,7 @@ class Origins:
         ]
         for caller, arg in given:
             if arg.star:
-                yield from self._of_star(name, arg, caller, _called(function, file), depth)
+                yield from self._of_star(name, arg, caller, _called(function, file))
             else:
                 yield from self._all(arg.value, caller, depth - 1)
         if given:
@@ -171,28 +171,17 @@ class Origins:
                 place = f"{other.path.name}:{other.reported_position(use)[0]}"
                 yield Origin(f"it is the argument {name} of {title}, whose call cannot be followed from {place}")
 
-    def _of_star(self, name: str, arg: cst.Arg, caller: SourceFile, title: str, depth: int) -> Iterator[Origin]:
+    def _of_star(self, name: str, arg: cst.Arg, caller: SourceFile, title: str) -> Iterator[Origin]:
         """Yield where a call has an argument from that it hands on by ``*args`` or ``**kwargs``."""
         function = caller.function(arg)
         stars = (function.params.star_arg, function.params.star_kwarg) if function is not None else ()
-        own = [star.name.value for star in stars if isinstance(star, cst.Param)]
-        if function is None or not isinstance(arg.value, cst.Name) or arg.value.value not in own or depth == 0:
+        is_own = any(isinstance(star, cst.Param) and star.name.value == dotted(arg.value) for star in stars)
+        is_called = function is None or bool(self.flow.callers.of(function))
+        if function is None or not is_own or is_called:
             yield Origin(f"it is the argument {name} of {title}, which {arg.star}{shown(arg.value)} gives")
-            return
-        if id(function) in self._seen:
-            return
-        self._seen.add(id(function))
-        outer = _called(function, caller)
-        calls = self.flow.callers.of(function)
-        if not calls and next(uses_besides_calls(function, name, caller, self.flow), None) is None:
+        elif next(uses_besides_calls(function, name, caller, self.flow), None) is None:
+            outer = _called(function, caller)
             yield Origin(f"it is the argument {name} of {outer}, which no call in them gives", outer)
-        for other, call in calls:
-            found = [one for one in call.args if one.star or (one.keyword is not None and one.keyword.value == name)]
-            for one in found:
-                if one.star:
-                    yield from self._of_star(name, one, other, outer, depth - 1)
-                else:
-                    yield from self._all(one.value, other, depth - 1)
 
 
 def _around(node: cst.CSTNode, file: SourceFile) -> list[cst.Assign | cst.AnnAssign]:

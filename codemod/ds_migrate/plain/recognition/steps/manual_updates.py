@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ds_migrate.findings import FileResult, Finding, Severity, blocked_loop
+from ds_migrate.findings import FileResult, blocked_loop
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.parsing import parse_if_valid
 
@@ -25,26 +25,18 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
     tree = parse_if_valid(data)
     if tree is None:
         return None
-    loop = f"the loop of {path.stem}"
     called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
     updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)
     if updated is None and "backward" in called:
         updated = next(_own_steps(tree), None)
     if updated is not None:
-        finding = Finding(
-            Code.PLAIN_GRADIENTS, Severity.BLOCKED, updated.lineno,
-            "weights are updated from gradients by hand, without an optimizer", updated.col_offset + 1, trial=loop,
-            help=OWN_OPTIMIZER,
-        )  # fmt: skip
-    elif given is not None and "step" in called and "backward" not in called:
-        finding = Finding(
-            Code.PLAIN_GRADIENTS, Severity.BLOCKED, given.lineno,
-            "step() uses gradients that are set by hand, without backward()", given.col_offset + 1, trial=loop,
-            help="call backward() on the loss in the place of torch.autograd.grad()",
-        )  # fmt: skip
-    else:
-        return None
-    return blocked_loop(path, finding)
+        reason = "weights are updated from gradients by hand, without an optimizer"
+        return blocked_loop(Code.PLAIN_GRADIENTS, path, updated, reason, OWN_OPTIMIZER)
+    if given is not None and "step" in called and "backward" not in called:
+        reason = "step() uses gradients that are set by hand, without backward()"
+        advice = "call backward() on the loss in the place of torch.autograd.grad()"
+        return blocked_loop(Code.PLAIN_GRADIENTS, path, given, reason, advice)
+    return None
 
 
 def _updates(tree: ast.Module) -> Iterator[ast.stmt]:
