@@ -40,8 +40,7 @@ def fields_set_by(
 
 
 def _fields(callee: Value, expressions: Expressions) -> list[str]:
-    found = expressions.variables.node_of(callee.key)
-    node = found[1] if found is not None else None
+    _, node = expressions.variables.node_of(callee.key) or (None, None)
     if callee.kind is Kind.CLASS and isinstance(node, cst.ClassDef):
         is_record = any(dotted(one) in _DATA_CLASSES for one in decorators(node))
         is_record |= any(dotted(base.value) in _TUPLES for base in node.bases)

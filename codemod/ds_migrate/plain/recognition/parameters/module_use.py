@@ -24,29 +24,27 @@ def uses_all_parameters(module: Value, flow: Flow, depth: int = 8) -> bool:
     """
     if depth == 0 or module.kind is not Kind.MODULE:
         return module.kind is Kind.OBJECT and _is_layer(module, flow, depth)
-    found = flow.node_of(module.of)
+    found = flow.class_of(module.of)
     if found is None:
         return False
     file, node = found
-    if not isinstance(node, cst.ClassDef) or [dotted(base.value) for base in node.bases] not in _BASES:
+    if [dotted(base.value) for base in node.bases] not in _BASES:
         return False
     forward, init = _method(node, "forward"), _method(node, "__init__")
     if forward is None or init is None or file.nodes(*_CHOICES, below=forward):
         return False
-    calls = [n.func for n in file.nodes(cst.Call, below=node)]
-    if any(last_name(f) in _HIDDEN for f in calls):
-        return False
-    if len(file.nodes(cst.Return, below=forward)) != 1:
+    hides = any(last_name(call.func) in _HIDDEN for call in file.nodes(cst.Call, below=node))
+    if hides or len(file.nodes(cst.Return, below=forward)) != 1:
         return False
     used = {n.attr.value for n in file.nodes(cst.Attribute, below=forward) if dotted(n.value) == "self"}
     used -= {n.attr.value for n in file.nodes(cst.Attribute, below=forward) if _is_partial(n, file)}
     others = [m for m in node.body.body if isinstance(m, cst.FunctionDef) and m not in (forward, init)]
     if any(dotted(t.value) == "self" for m in others for t in _attributes_set(file, m)):
         return False
-    for attribute in _attributes_set(file, init):
-        if dotted(attribute.value) != "self" or not _is_covered(attribute, used, file, flow, depth):
-            return False
-    return True
+    return all(
+        dotted(attribute.value) == "self" and _is_covered(attribute, used, file, flow, depth)
+        for attribute in _attributes_set(file, init)
+    )
 
 
 _BASES: list[list[str | None]] = [["nn.Module"], ["torch.nn.Module"], ["Module"]]

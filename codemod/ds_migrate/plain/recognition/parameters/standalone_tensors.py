@@ -117,8 +117,8 @@ def _is_plain(value: Value, flow: Flow) -> bool:
 
 def _may_be_module(owner: Value, flow: Flow) -> bool:
     if owner.kind in (Kind.INSTANCE, Kind.CLASS):
-        node = flow.node(owner)
-        return isinstance(node, cst.ClassDef) and flow.classes.is_module(node, flow.file(owner))
+        known = flow.class_of(owner.key)
+        return known is not None and flow.classes.is_module(known[1], known[0])
     return owner.kind in (Kind.MODULE, Kind.OBJECT, Kind.PART)
 
 

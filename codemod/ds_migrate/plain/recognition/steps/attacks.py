@@ -92,10 +92,9 @@ class _Attack:
         given = self._flow.passed(call, use.file) if isinstance(call, cst.Call) and depth else ()
         found = []
         for (key, name), value in given:
-            known = self._flow.node_of(key)
-            function = known[1] if known is not None else None
-            if value is use.node and known is not None and isinstance(function, cst.FunctionDef):
-                file = known[0]
+            known = self._flow.function_of(key)
+            if value is use.node and known is not None:
+                file, function = known
                 inner = (n for n in file.nodes(cst.Name, below=function.body) if n.value == name)
                 found += [one for n in inner for one in self._inner(Use(file, n, use), depth - 1)]
         return found or [use]
