@@ -161,11 +161,12 @@ class Expressions:
             return frozenset(Value(Kind.INSTANCE, base) for base in bases)
         found: set[Value] = set()
         callees = self.values(call.func, file)
-        if isinstance(call.func, cst.Name) and call.func.value == "eval" and not callees:
+        builtin = call.func.value if isinstance(call.func, cst.Name) and not callees else ""
+        if builtin == "eval":
             return self._evaluated(call, file)
-        if isinstance(call.func, cst.Name) and call.func.value == "type" and not callees and len(call.args) == 1:
+        if builtin == "type" and len(call.args) == 1:
             return self._optimizer_classes(self.values(call.args[0].value, file))
-        if not callees and isinstance(call.func, cst.Name) and call.func.value in _COPIES and call.args:
+        if builtin in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
         for callee in map(self.classes.as_method, callees - of_kind(callees, Kind.PART)):
             if self.classes.is_attribute_dict(callee) and all(arg.keyword is not None for arg in call.args):
@@ -187,7 +188,8 @@ class Expressions:
                 found |= self.items.at(self.values(call.func.value, file), call.args[0].value)
             if name == "__getattribute__" and len(call.args) == 1:  # as getattr() does
                 found |= self._names.attributes(self.values(call.func.value, file), call.args[0].value)
-        if not found and self._makes_object(callees):
+        # An object that this call alone is known by.
+        if not found and (of_kind(callees, Kind.PART) or (not callees and self.variables.held(RESULTS_OF_UNKNOWN))):
             found.add(self.variables.make(Kind.OBJECT, call, file))
         if self.registries is not None and of_kind(callees, Kind.METHOD):
             return self.registries.found_in(call, frozenset(found), file)
@@ -247,10 +249,6 @@ class Expressions:
         index, name = place
         arg = argument(call, None if index is None else index - (callee.kind is Kind.METHOD), name)
         return self.values(arg.value, file) if arg is not None else None
-
-    def _makes_object(self, callees: Values) -> bool:
-        """Return whether a call of these makes a value that only this call is known by."""
-        return bool(of_kind(callees, Kind.PART) or (not callees and self.variables.held(RESULTS_OF_UNKNOWN)))
 
     def _made_by_library(self, name: str, given: cst.Call, call: cst.Call, file: SourceFile) -> Values:
         first = given.args[0].value if given.args and not given.args[0].star else None

@@ -134,7 +134,14 @@ class PartEditing:
         editor = Editor(plan, part.files, others, kept, changeable, fixed, self._runtime, report)
         editor.apply()
         part.guarded = editor.guarded
-        part.refusals += _missing(editor, part.steps[0])
+        step = part.steps[0]
+        part.refusals += (
+            Refusal(
+                Code.PLAIN_ENGINE, step.file, step.node, f"{name}() of trial_runtime.plain is needed here",
+                "leave out --no-runtime",
+            )
+            for name in editor.missing
+        )  # fmt: skip
         for file in files:
             file.edits.claims.drop_repeated(before[file])
         known = {_key(note) for other in parts if not (other is part or other.stays) for note in other.notes}
@@ -152,7 +159,7 @@ class PartEditing:
                 required = _changed_by_another
             else:
                 continue
-            part.refusals.append(required(part.steps[0], file))
+            part.refusals.append(required(step, file))
         found, problems = self._rendered(part.changed)
         part.refusals += problems
         part.configs, problems = written_configs(plan.engines)
@@ -238,14 +245,3 @@ def _not_given(step: Step, file: SourceFile) -> Refusal:
 def _not_parsed(step: Step, file: SourceFile) -> Refusal:
     message = f"{loop_name(step)} also requires {file.path.name}, which the Python that runs ds-migrate cannot parse"
     return Refusal(Code.FILE_NOT_NAMED, step.file, step.node, message, "run ds-migrate with the Python of the program")
-
-
-def _missing(editor: Editor, step: Step) -> list[Refusal]:
-    """Return why a conversion without the runtime is none: it needs helpers of the runtime."""
-    return [
-        Refusal(
-            Code.PLAIN_ENGINE, step.file, step.node, f"{name}() of trial_runtime.plain is needed here",
-            "leave out --no-runtime",
-        )
-        for name in editor.missing
-    ]  # fmt: skip

@@ -77,7 +77,8 @@ def find_parts(operations: Operations, flow: Flow) -> list[Part]:
         items.append(({*(id(one.file) for one in site.all), *made(site.optimizers)}, None, None, site))
     steps = [step for step in operations.steps if not any(b.function is step.function for b in operations.backwards)]
     for backward in operations.backwards:
-        called = {id(step.file) for step in steps if _is_called_beside(step, backward, flow.callers)}
+        beside = backward.file, backward.function  # in which step() of a wrapper is called
+        called = {id(step.file) for step in steps if flow.callers.leading_to(step.function, *beside)}
         items.append(({id(backward.file), *called} if called else set(), None, None, None))
     for keys, a_step, a_refusal, a_site in items:
         merged = (set(keys), [a_step] if a_step else [], [a_refusal] if a_refusal else [], [a_site] if a_site else [])
@@ -97,11 +98,6 @@ def find_parts(operations: Operations, flow: Flow) -> list[Part]:
         if steps
         or any(r.file in trained or (r.file in refused and r.code is not Code.PLAIN_BACKWARD) for r in problems)
     ]
-
-
-def _is_called_beside(step: Step, place: Place, callers: Callers) -> bool:
-    """Return whether a function that steps is called in that of a place, as the ``step()`` of a wrapper is."""
-    return bool(callers.leading_to(step.function, place.file, place.function))
 
 
 def used_first(parts: Sequence[Part], flow: Flow) -> list[Part]:

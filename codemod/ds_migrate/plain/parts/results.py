@@ -34,7 +34,9 @@ def part_results(part: Part, outputs: Mapping[Path, bytes]) -> Iterator[FileResu
             ]
         first = next(iter(loops), None)
         if blocked:
-            result.findings = _once(_finding(r, _severity(r.code), first) for r in refusals)
+            failures = (Code.FAILED_CHECK, Code.UNREADABLE_SOURCE)
+            severities = [Severity.ERROR if r.code in failures else Severity.BLOCKED for r in refusals]
+            result.findings = _once(_finding(r, s, first) for r, s in zip(refusals, severities, strict=True))
             result.status = FileStatus.BLOCKED
         else:
             notes = [(s, n) for s, n in part.notes if n.file is file]
@@ -75,15 +77,9 @@ def _once(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def _severity(code: Code) -> Severity:
-    return Severity.ERROR if code in (Code.FAILED_CHECK, Code.UNREADABLE_SOURCE) else Severity.BLOCKED
-
-
 def loop_name(step: Step) -> str:
     function = step.function
-    if function is None:
-        return f"the loop of {step.file.path.stem}"
-    return f"{function.name.value}()"
+    return f"the loop of {step.file.path.stem}" if function is None else f"{function.name.value}()"
 
 
 def written_configs(engines: Sequence[PlannedEngine]) -> tuple[dict[Path, bytes], list[Refusal]]:

@@ -18,14 +18,9 @@ def find_commands(
     root: Path, modules: Iterable[Path], read: Callable[[Path], bytes | None], resolver: ImportResolver
 ) -> tuple[Command, ...]:
     """Return the commands that the metadata of packages below a folder names."""
-    folders = {folder for module in modules for folder in (module.parent, *module.parents) if _is_below(folder, root)}
-    return tuple(
-        dict.fromkeys(command for folder in sorted(folders) for command in _commands_of(folder, read, resolver))
-    )
-
-
-def _is_below(folder: Path, root: Path) -> bool:
-    return folder == root or root in folder.parents
+    folders = {folder for module in modules for folder in module.parents if folder.is_relative_to(root)}
+    found = (command for folder in sorted(folders) for command in _commands_of(folder, read, resolver))
+    return tuple(dict.fromkeys(found))
 
 
 def _commands_of(folder: Path, read: Callable[[Path], bytes | None], resolver: ImportResolver) -> Iterator[Command]:

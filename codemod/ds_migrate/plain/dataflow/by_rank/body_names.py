@@ -42,12 +42,10 @@ class BodyNames:
         for outer in self._file.ancestors(name) if found else ():
             if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
                 return None
-            if (
-                isinstance(outer, (cst.For, cst.With))
-                and id(outer) in found
-                and any(inner is part for part in _bound_parts(outer))
-            ):
-                return outer
+            if isinstance(outer, (cst.For, cst.With)) and id(outer) in found:
+                is_target = isinstance(outer, cst.For) and inner is outer.target  # those of ``with`` are in its items
+                if is_target or inner is outer.body:
+                    return outer
             if isinstance(outer, cst.AsName):
                 statement = self._statement(outer)
                 return statement if id(statement) in found else None
@@ -143,11 +141,6 @@ def _called(item: cst.WithItem) -> str:
 def _deletes(line: cst.CSTNode, name: str) -> bool:
     small = line.body if isinstance(line, cst.SimpleStatementLine) else ()
     return any(isinstance(one, cst.Del) and name in map(dotted, elements(one.target)) for one in small)
-
-
-def _bound_parts(statement: _Binding) -> tuple[cst.CSTNode, ...]:
-    """Return the parts of a statement in which a name is what it binds; the targets of ``with`` are in its items."""
-    return (statement.body, statement.target) if isinstance(statement, cst.For) else (statement.body,)
 
 
 def _bound_in(comprehension: cst.BaseComp) -> set[str]:

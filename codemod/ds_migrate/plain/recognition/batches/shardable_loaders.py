@@ -55,7 +55,10 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
         assigned = file.values_of({node.value}, flow.scopes(file).owner(node.value, node))
     else:
         assigned = [node]
-    paths = [part for value in assigned for part in _paths(value)]
+    paths = [
+        path for value in assigned
+        for path in ((value.body, value.orelse) if isinstance(value, cst.IfExp) else (value,))
+    ]  # fmt: skip
     if any(dotted(path) == "None" or not _is_distributed(path, file, flow) for path in paths):
         return True
     functions = (v for path in paths if isinstance(path, cst.Call) for v in flow.values(path.func, file))
@@ -67,10 +70,6 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
         if any(value is not None and not _is_distributed(value, other, flow) for value in returned):
             return True
     return False
-
-
-def _paths(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    return [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
 
 
 def _is_distributed(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:

@@ -76,14 +76,12 @@ class _Attack:
         tensors = _tensors(self._maker)
         if not tensors or len(names) != 1 or not isinstance(names[0], cst.Name):
             return False
-        uses = [Use(self._file, n) for n in self._names(names[0].value) if n is not names[0]]
-        uses = [inner for use in uses for inner in self._inner(use, _DEPTH)]
+        name = names[0]
+        own = (n for n in self._file.nodes(cst.Name, below=self._scope) if n.value == name.value and n is not name)
+        uses = [inner for node in own for inner in self._inner(Use(self._file, node), _DEPTH)]
         if not all(self._is_local(use) for use in uses):
             return False
         return not any(self._draws_data(use) for use in uses) and all(map(self._is_made_of_data, tensors))
-
-    def _names(self, name: str) -> list[cst.Name]:
-        return [n for n in self._file.nodes(cst.Name, below=self._scope) if n.value == name]
 
     def _inner(self, use: Use, depth: int) -> list[Use]:
         """Return the uses of the optimizer in functions of the program that it is handed to, in the place of that."""
@@ -117,7 +115,9 @@ class _Attack:
                 return False
             if isinstance(outer, (cst.For, cst.While)):
                 inner = list(walk(outer))
-                counts = isinstance(outer, cst.While) or any(_calls(part, _COUNTS) for part in walk(outer.iter))
+                counts = isinstance(outer, cst.While) or any(
+                    isinstance(part, cst.Call) and dotted(part.func) in _COUNTS for part in walk(outer.iter)
+                )
                 loops = [part.iter for part in inner if isinstance(part, (cst.For, cst.CompFor))]
                 takes = any(isinstance(p, cst.Call) and iterator_argument(p, "next") is not None for p in inner)
                 if not counts or takes or any(loaders_of(each, use.file, self._flow) for each in loops):
@@ -195,7 +195,3 @@ def _is_parameter(node: cst.BaseExpression, file: SourceFile) -> bool:
         for loop in file.nodes(cst.For, cst.CompFor)
         if node.value in map(dotted, walk(loop.target))
     )
-
-
-def _calls(node: cst.CSTNode, names: frozenset[str] | set[str]) -> bool:
-    return isinstance(node, cst.Call) and dotted(node.func) in names
