@@ -23,15 +23,7 @@ _ROUNDS = 12
 
 
 class RankValues(RankExpressions):
-    """The variables and expressions of a program that differ by rank.
-
-    Args:
-        flow: of the program.
-        loaders: those of which each rank gets a share.
-        modules: those that train on them: their running statistics differ.
-        agreed: the conditions, by identity, that rank 0 decides for all.
-        clocks: the functions of libraries that return the time.
-    """
+    """The variables and expressions of a program that differ by rank; its arguments are those of its base class."""
 
     def __init__(
         self,
