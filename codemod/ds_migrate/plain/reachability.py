@@ -1,4 +1,4 @@
-"""What links lead to, however indirectly."""
+"""Everything that links lead to from some start, however indirectly."""
 
 from __future__ import annotations
 
