@@ -124,7 +124,7 @@ class Editor:
         prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
         notes += prepared.let_rank_0_begin(self._converted)
         with self._left_to_a_person():
-            notes += make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
+            make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
         self.guarded = [f for f in quiet if not f.edits]
         guards.guard_output(self.files, quiet)
         notes += quiet_loggers(self.plan.facts, [*self.files, *quiet], self._runtime, self._converted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import libcst as cst
@@ -10,11 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.jumps import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
-from ds_migrate.plain.ranks.files.cached_files import ADVICE, MESSAGE, ends_by
-from ds_migrate.plain.ranks.files.looks import looks_below, path_of, paths_looked_for
+from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.processes.time_texts import has_time_stamp
@@ -22,23 +18,19 @@ from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk
-from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 
 def make_folders_once(
     facts: LoopFacts, files: list[SourceFile], helpers: list[SourceFile], runtime: RuntimeNames, converted: Converted
-) -> list[Note]:
-    """Let a folder be made once that may not be there before, and rank 0 decide where the program ends if it is.
-
-    Return what is for review.
+) -> None:
+    """Let a folder be made once that may not be there before.
 
     Args:
         files: those with the loop, or with edits for it.
         helpers: others that the program uses: all ranks wait there until rank 0 has made a folder.
     """
     conditions = RankConditions(facts.flow, lambda node, file: has_time_stamp(node, file, facts.flow))
-    notes: list[Note] = []
     for file in (*files, *helpers):
         for call in file.nodes(cst.Call):
             is_line = isinstance(file.parent(call), cst.Expr)
@@ -46,21 +38,12 @@ def make_folders_once(
                 continue
             if is_idle(call, file, facts):
                 continue
-            for check in _ending_checks(call, file) if runs_alone(file, facts.flow) else ():
-                if facts.options.runtime and conditions.reach_all(check, file):
-                    let_rank_0_decide(check.test, file, runtime)
-                    converted(
-                        Code.PLAIN_AGREEMENT, file, check, "rank 0 checks for all ranks whether the folder exists"
-                    )
-                else:
-                    notes.append(Note(Code.PLAIN_RANK_ZERO, file, next(looks_below(check.test, file)), MESSAGE, ADVICE))
             if file in files or _is_checked(call, file):
                 _make_once(file, call, runtime, converted)
             elif runs_alone(file, facts.flow):
                 _make_once(file, call, runtime, converted)
                 if conditions.reach_all(call, file):
                     file.after(file.statement(call), runtime.wait(file))
-    return notes
 
 
 def makes_folder(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
@@ -100,18 +83,6 @@ def _is_checked(call: cst.Call, file: SourceFile) -> bool:
         isinstance(outer, cst.ExceptHandler) or (isinstance(outer, cst.If) and any(looks_below(outer.test, file)))
         for outer in file.ancestors(call)
     )
-
-
-def _ending_checks(call: cst.Call, file: SourceFile) -> Iterator[cst.If]:
-    """Yield the conditions on a folder that a call makes, around or before it, by which the program ends."""
-    path, function = path_of(call), file.function(call)
-    around = list(file.ancestors(call))
-    for check in file.nodes(cst.If, below=function or file.module):
-        looks = paths_looked_for(check.test, file)
-        is_around = any(outer is check for outer in around) and not any(outer is check.test for outer in around)
-        is_same = path is not None and expression_text(path) in looks and file.position(check) < file.position(call)
-        if looks and (is_around or is_same) and file.function(check) is function and ends_by(check, file):
-            yield check
 
 
 def _make_once(file: SourceFile, call: cst.Call, runtime: RuntimeNames, converted: Converted) -> None:
