@@ -9,8 +9,7 @@ from typing import Any
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
-from trial_runtime.pytorch.deepspeed._patches.initial_step import state_initializer_replaced
-from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch, replaced
 
 
 @contextlib.contextmanager
@@ -21,7 +20,8 @@ def apply() -> Iterator[None]:
     default settings of the trial's, in one group: settings of parameter groups are lost, and schedulers change an
     optimizer that nobody steps.
     """
-    with state_initializer_replaced(_keep_optimizer, DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
+    kinds = (DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3)
+    with replaced("initialize_optimizer_states", _keep_optimizer, *kinds):
         yield
 
 

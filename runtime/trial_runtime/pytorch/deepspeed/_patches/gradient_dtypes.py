@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from deepspeed.runtime import engine
@@ -18,7 +19,7 @@ _Buckets = list[tuple[torch.dtype, list[Any]]]
 @contextlib.contextmanager
 def apply() -> Iterator[None]:
     """Let engines at ZeRO stage 0 average gradients of any type, with those of the same type and as precise."""
-    original, average = engine.split_half_float_double_sparse, engine.DeepSpeedEngine.allreduce_bucket
+    average = engine.DeepSpeedEngine.allreduce_bucket
 
     def average_as_precise(self: Any, bucket: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         config = self._config
@@ -30,13 +31,9 @@ def apply() -> Iterator[None]:
         finally:
             config.communication_data_type = None
 
-    engine.split_half_float_double_sparse = _split
-    engine.DeepSpeedEngine.allreduce_bucket = average_as_precise
-    try:
+    splits = mock.patch.object(engine, "split_half_float_double_sparse", _split)
+    with splits, mock.patch.object(engine.DeepSpeedEngine, "allreduce_bucket", average_as_precise):
         yield
-    finally:
-        engine.split_half_float_double_sparse = original
-        engine.DeepSpeedEngine.allreduce_bucket = average
 
 
 def _split(tensors: list[Any]) -> tuple[_Buckets, _Buckets]:

@@ -11,7 +11,7 @@ import torch
 from deepspeed.runtime import bf16_optimizer
 from deepspeed.runtime.zero import stage3, stage_1_and_2
 
-from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch, replaced
 
 _MODULES: tuple[Any, ...] = (bf16_optimizer, stage_1_and_2, stage3)
 
@@ -19,14 +19,8 @@ _MODULES: tuple[Any, ...] = (bf16_optimizer, stage_1_and_2, stage3)
 @contextlib.contextmanager
 def apply() -> Iterator[None]:
     """Have the parameters refer to their hooks weakly; the optimizer, which made them, keeps them."""
-    originals = [module.register_grad_hook for module in _MODULES]
-    for module, original in zip(_MODULES, originals, strict=True):
-        module.register_grad_hook = _weakly(original)
-    try:
+    with replaced("register_grad_hook", _weakly, *_MODULES):
         yield
-    finally:
-        for module, original in zip(_MODULES, originals, strict=True):
-            module.register_grad_hook = original
 
 
 def _weakly(original: Callable[..., Any]) -> Callable[[torch.Tensor, Callable[..., object]], Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
 from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 
-from trial_runtime.pytorch.deepspeed._patches.patch import Patch
+from trial_runtime.pytorch.deepspeed._patches.patch import Patch, replaced
 
 
 @contextlib.contextmanager
@@ -20,23 +19,8 @@ def apply() -> Iterator[None]:
     their state. Adam's bias correction is one step ahead from then on (the first update is a quarter smaller), and
     weight decay has moved the weights. Optimizers of torch allocate their state in the first real step.
     """
-    with state_initializer_replaced(lambda _: lambda _: None, FP16_UnfusedOptimizer, FP16_Optimizer):
+    with replaced("initialize_optimizer_states", lambda _: lambda _: None, FP16_UnfusedOptimizer, FP16_Optimizer):
         yield
-
-
-@contextlib.contextmanager
-def state_initializer_replaced(
-    change: Callable[[Callable[[Any], None]], Callable[[Any], None]], *kinds: Any
-) -> Iterator[None]:
-    """Replace ``initialize_optimizer_states`` of these classes of DeepSpeed by what ``change`` makes of it."""
-    originals = [kind.initialize_optimizer_states for kind in kinds]
-    for kind, original in zip(kinds, originals, strict=True):
-        kind.initialize_optimizer_states = change(original)
-    try:
-        yield
-    finally:
-        for kind, original in zip(kinds, originals, strict=True):
-            kind.initialize_optimizer_states = original
 
 
 PATCH = Patch(

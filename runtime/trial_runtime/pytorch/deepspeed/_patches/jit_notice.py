@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from deepspeed.ops.op_builder.builder import OpBuilder
 
@@ -29,11 +30,8 @@ def apply() -> Iterator[None]:
             warn_of_compilation(self.name)
         return original(self, *args, **kwargs)
 
-    OpBuilder.jit_load = jit_load
-    try:
+    with mock.patch.object(OpBuilder, "jit_load", jit_load):
         yield
-    finally:
-        OpBuilder.jit_load = original
 
 
 def warn_of_compilation(name: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from deepspeed.runtime import compiler
@@ -16,12 +17,8 @@ from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 @contextlib.contextmanager
 def apply() -> Iterator[None]:
     """Let DeepSpeed's ``@compile()``, which only Muon's module uses, wait for the first call of the function."""
-    original = compiler.compile
-    compiler.compile = lambda: compiled_when_called
-    try:
+    with mock.patch.object(compiler, "compile", lambda: compiled_when_called):
         yield
-    finally:
-        compiler.compile = original
 
 
 def compiled_when_called(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import deepspeed.comm as dist
 import torch
@@ -42,11 +43,8 @@ def apply() -> Iterator[None]:
         finally:
             del engine.module.named_parameters
 
-    DeepSpeedEngine._broadcast_model = broadcast_model
-    try:
+    with mock.patch.object(DeepSpeedEngine, "_broadcast_model", broadcast_model):
         yield
-    finally:
-        DeepSpeedEngine._broadcast_model = original
 
 
 def _has_no_byte_view(parameter: torch.nn.Parameter) -> bool:

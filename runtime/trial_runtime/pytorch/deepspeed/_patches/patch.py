@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import deepspeed
 
@@ -67,3 +69,12 @@ class Patch:
     in_run: Callable[[], AbstractContextManager[None]] | None = None
     in_load: Callable[[], AbstractContextManager[None]] | None = None
     on_engine: Callable[[NewEngine], None] | None = None
+
+
+@contextlib.contextmanager
+def replaced(name: str, change: Callable[[Any], Any], *owners: Any) -> Iterator[None]:
+    """Replace a function in these modules or classes by what ``change`` makes of each."""
+    with contextlib.ExitStack() as stack:
+        for owner in owners:
+            stack.enter_context(mock.patch.object(owner, name, change(getattr(owner, name))))
+        yield

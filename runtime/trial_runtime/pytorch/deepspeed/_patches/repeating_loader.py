@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 from deepspeed.runtime.dataloader import RepeatingLoader
 
@@ -18,11 +19,8 @@ def apply() -> Iterator[None]:
     if hasattr(kind, "__len__"):
         yield
         return
-    kind.__len__ = lambda self: len(self.loader)
-    try:
+    with mock.patch.object(kind, "__len__", lambda self: len(self.loader), create=True):
         yield
-    finally:
-        del kind.__len__
 
 
 PATCH = Patch(

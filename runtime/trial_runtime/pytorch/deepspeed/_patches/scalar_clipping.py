@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from deepspeed.runtime import engine
@@ -20,11 +21,8 @@ def apply() -> Iterator[None]:
     def clip_grad_norm_(parameters: Iterable[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         return original([_with_dimension(parameter) for parameter in parameters], *args, **kwargs)
 
-    engine.clip_grad_norm_ = clip_grad_norm_
-    try:
+    with mock.patch.object(engine, "clip_grad_norm_", clip_grad_norm_):
         yield
-    finally:
-        engine.clip_grad_norm_ = original
 
 
 def _with_dimension(parameter: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 from trial_runtime.pytorch.deepspeed._patches.patch import Patch
 
@@ -17,12 +18,8 @@ def apply() -> Iterator[None]:
     DeepSpeed does not look for it either, which has a C compiler test for each of its operations (0.5 s a process).
     """
     comm: Any = importlib.import_module("deepspeed.comm.torch")  # ``deepspeed.comm`` has torch under this name
-    original = comm.build_shm_op
-    comm.build_shm_op = lambda: None
-    try:
+    with mock.patch.object(comm, "build_shm_op", lambda: None):
         yield
-    finally:
-        comm.build_shm_op = original
 
 
 PATCH = Patch(
