@@ -399,12 +399,7 @@ def test_processes_with_a_group_that_each_rank_starts_further_are_for_review(tmp
 
 
 @pytest.mark.parametrize(
-    "sampler",
-    [
-        "shuffle=True",
-        "sampler=DistributedSampler(data) if many else None",
-        "sampler=chosen(data)",
-    ],
+    "sampler", ["shuffle=True", "sampler=DistributedSampler(data) if many else None", "sampler=chosen(data)"]
 )
 def test_data_that_a_program_with_distributed_data_parallel_does_not_divide_stays_whole(
     sampler: str, tmp_path: Path

@@ -19,9 +19,8 @@ from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.freed_engines import free_engines
 from ds_migrate.plain.edits.runtime_names import RuntimeNames, use_star_imports
-from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank
+from ds_migrate.plain.ranks.agreement.caught_errors import errors_of_one_rank, files_of_one_rank
 from ds_migrate.plain.ranks.agreement.decisions import agree
-from ds_migrate.plain.ranks.agreement.exclusive_files import files_of_one_rank
 from ds_migrate.plain.ranks.data.shares import share_data
 from ds_migrate.plain.ranks.devices import RankDevices
 from ds_migrate.plain.ranks.engine_device import follow_engines

@@ -8,7 +8,7 @@ from ds_migrate.plain.decisions.engines.checkpoints import HELPERS, SETTINGS
 from ds_migrate.plain.decisions.gradients.averaging import distinct
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
 from ds_migrate.plain.edits.engine_creation import use_scaler
-from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.expressions import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.rules.codes import Code

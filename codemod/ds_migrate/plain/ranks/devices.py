@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.expressions import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.plain.ranks.device_numbers import chosen_number, numbers_of_move
 from ds_migrate.plain.ranks.idle_code import is_idle

@@ -12,9 +12,8 @@ from ds_migrate.plain.dataflow.torch_names import SAME_MODULE, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.engines.optional_engines import may_be_none
 from ds_migrate.plain.decisions.plan import Note, PlannedEngine, ProgramPlan, Review
-from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.expressions import keep_part, remove_call
 from ds_migrate.plain.edits.runtime_names import Converted
-from ds_migrate.plain.edits.wrapping import keep_part
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import code, dotted, targets, walk

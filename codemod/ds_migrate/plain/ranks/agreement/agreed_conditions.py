@@ -11,8 +11,8 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.common_operations import Condition, test_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.branches import upwards

@@ -18,8 +18,8 @@ from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_conditions import agree_on_condition, let_rank_0_decide
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
@@ -31,8 +31,7 @@ from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
 from ds_migrate.plain.ranks.agreement.unshared_places import UnsharedPlaces, parting_note
-from ds_migrate.plain.ranks.data.chosen_data import chosen_data
-from ds_migrate.plain.ranks.data.data_settings import data_settings, settings_by_rank
+from ds_migrate.plain.ranks.data.chosen_data import chosen_data, data_settings, settings_by_rank
 from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.epochs.collections import Collections
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends

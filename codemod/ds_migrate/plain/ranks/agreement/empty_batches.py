@@ -12,8 +12,8 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.agreement.agreed_conditions import FINITE, is_backpropagated
 from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations, Condition, test_of

@@ -9,8 +9,8 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.backward_passes import is_beside
 from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted_draws, lengths_before_share
 from ds_migrate.plain.ranks.data.epochs.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares

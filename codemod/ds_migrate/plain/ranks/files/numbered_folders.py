@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.files.looks import path_of, paths_looked_for
 from ds_migrate.plain.ranks.processes.time_texts import has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import is_guarded

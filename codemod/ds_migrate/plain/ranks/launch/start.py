@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.dataflow.torch_names import BACKEND, DESTROY, INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.edits.removal import remove_call
+from ds_migrate.plain.edits.expressions import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.launch.beginnings import Beginning, beginnings
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws

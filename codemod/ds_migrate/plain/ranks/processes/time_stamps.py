@@ -13,8 +13,8 @@ from ds_migrate.plain.dataflow.calls.idle_functions import IdleFunctions, idle_f
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import wrap
 from ds_migrate.plain.ranks.files.rank_files import FOLDER, is_own_folder
 from ds_migrate.plain.ranks.processes.time_texts import between, find_stamps, has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import is_guarded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.edits.choices import choose
+from ds_migrate.plain.edits.expressions import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import GUARD
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls

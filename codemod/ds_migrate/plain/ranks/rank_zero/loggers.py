@@ -9,7 +9,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.edits.choices import choose
+from ds_migrate.plain.edits.expressions import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.wandb_runs import is_given, is_only_recorded_to

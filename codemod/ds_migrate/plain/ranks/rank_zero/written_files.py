@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.edits.choices import choose
+from ds_migrate.plain.edits.expressions import choose
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.file_readers import FileReaders
 from ds_migrate.plain.ranks.files.opened_files import OPENERS, opens_to_write, path_opened

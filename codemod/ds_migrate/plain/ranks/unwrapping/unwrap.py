@@ -9,8 +9,8 @@ import libcst as cst
 from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
+from ds_migrate.plain.edits.expressions import keep_argument, keep_part
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.edits.wrapping import keep_argument, keep_part
 from ds_migrate.plain.ranks.unwrapping.early_copies import early_copies
 from ds_migrate.plain.ranks.unwrapping.weight_copies import weight_copies
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped

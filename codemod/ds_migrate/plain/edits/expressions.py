@@ -1,10 +1,18 @@
-"""Expressions that are put into calls, and those of which only a part is kept."""
+"""Edits of expressions: calls around them, and a part, another one or nothing in their place."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import libcst as cst
 
 from ds_migrate.syntax.source import SourceFile
+
+# Where a condition needs no parentheses.
+_WHOLE = (
+    cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cst.Lambda, cst.WithItem, cst.Element,
+    cst.DictElement, cst.Index,
+)  # fmt: skip
 
 
 def wrap(file: SourceFile, node: cst.BaseExpression, *functions: str) -> None:
@@ -41,3 +49,28 @@ def keep_part(file: SourceFile, node: cst.BaseExpression, *fields: str) -> None:
         return updated
 
     file.change(node, kept)
+
+
+def choose(
+    file: SourceFile,
+    node: cst.BaseExpression,
+    condition: str,
+    other: Callable[[cst.BaseExpression], cst.BaseExpression],
+) -> None:
+    """Write ``node if condition else other``, with ``other`` made of the node as further edits leave it."""
+    test, is_whole = cst.parse_expression(condition), isinstance(file.parent(node), _WHOLE)
+
+    def change(updated: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(updated, cst.BaseExpression)
+        choice = cst.IfExp(test, updated, other(updated))
+        return choice if is_whole else choice.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+    file.change(node, change)
+
+
+def remove_call(file: SourceFile, call: cst.CSTNode) -> None:
+    """Remove the statement that a call is; in another expression, leave the None that it returns."""
+    if isinstance(file.parent(call), cst.Expr):
+        file.remove(file.statement(call))
+    else:
+        file.replace(call, "None")
