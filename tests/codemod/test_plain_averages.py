@@ -503,6 +503,8 @@ LOSSES = {
     "loss = out[y[:, 0].long(), 0].mean()": ALL,
     "kept = out[y[:, 0] > 0, 0:2]\n    loss = kept[:, :1].sigmoid().mean()": ALL,
     "kept = out[y[:, 0] > 0]\n    loss = kept[..., 0].mean()": ALL,
+    "one, two = out[y[:, 0] > 0].split([1, 3], dim=1)\n    loss = two.mean()": ALL,
+    "one, two = out.chunk(2, dim=1)\n    loss = two.mean()": "",
     "loss = -out[range(len(y)), y[:, 0].long()].mean()": "",
     "rows = torch.arange(out.size(0))\n    loss = -out[rows, y[:, 0].long()].mean()": "",
     "loss = F.mse_loss(out[y > 0], y[y > 0])": COUNTED,

@@ -12,6 +12,7 @@ from ds_migrate.syntax.nodes import called_name, dotted, operands
 from ds_migrate.syntax.source import SourceFile
 
 _SELECTS = frozenset({"masked_select", "index_select", "pack_padded_sequence"})
+_SPLITS = frozenset({"split", "split_with_sizes", "tensor_split", "chunk", "unbind"})
 _JOINS = frozenset({"cat", "concat", "concatenate", "hstack", "vstack"})
 _ADDS = frozenset({"append", "extend"})
 # Calls that keep what they are given, in another form.
@@ -86,11 +87,14 @@ def _joined(call: cst.Call, file: SourceFile, totals: BatchTotals) -> list[cst.B
 
 
 def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
-    """Return what a name is set to; of a packed sequence that a line takes apart, its numbers are the first part."""
+    """Return what a name is set to, or split of; of a packed sequence, its numbers are the first part."""
     scopes = totals.flow.scopes(file)
     values = [value for value in scopes.assigned(name) if value is not name]
     lines = [line for line in scopes.nodes(name, cst.Assign) if index_in(line, name.value) == 0]
-    return values + [line.value for line in lines if _packs(line.value, file, totals)]
+    values += [line.value for line in lines if _packs(line.value, file, totals)]
+    split = [line.value for line in scopes.nodes(name, cst.Assign) if index_in(line, name.value) is not None]
+    calls = [value for value in split if isinstance(value, cst.Call) and called_name(value) in _SPLITS]
+    return values + [part for call in calls for part in operands(call)]
 
 
 def _packs(node: cst.BaseExpression, file: SourceFile, totals: BatchTotals) -> bool:
