@@ -124,7 +124,7 @@ def test_what_a_factory_gives_by_itself_is_not_followed(tmp_path: Path, files: d
     files["config"] = CONFIG.replace("RETURN", "return getattr(module, kind)(self.first, *args, **options)")
     report = run(tmp_path, **files)
     found = {finding.code for result in report.files for finding in result.findings}
-    assert found == {Code.PLAIN_ENGINE}
+    assert found == {Code.PLAIN_ENGINE, Code.FILE_NOT_NAMED}
     assert not any(result.to_write for result in report.files)
 
 

@@ -147,9 +147,10 @@ def test_another_owner_of_the_model_is_refused_where_a_helper_file_hands_it_over
     helper: str, what: str, tmp_path: Path
 ) -> None:
     script = "from parallel import prepare\n" + HEADER + LOOP.replace("Net()", "prepare(Net(), None)")
-    findings = list(run(tmp_path, script=script, parallel=helper).findings())
-    assert [(f.code, f.severity) for _, f in findings] == [(Code.PLAIN_FRAMEWORK, Severity.BLOCKED)]
-    assert what in findings[0][1].message and findings[0][0].path.name == "parallel.py"
+    findings = {file.path.name: f for file, f in run(tmp_path, script=script, parallel=helper).findings()}
+    assert {f.severity for f in findings.values()} == {Severity.BLOCKED}
+    assert findings["parallel.py"].code is Code.PLAIN_FRAMEWORK and what in findings["parallel.py"].message
+    assert "for a reason in parallel.py" in findings["script.py"].message
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,32 @@ def test_a_helper_that_nothing_calls_keeps_no_loop_from_its_conversion(tmp_path:
     assert "engine.backward(" in after["script.py"] and not after["helpers.py"]
     reviews = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert reviews == ["no step() uses these gradients, so each rank reads those of its share of the data"]
+
+
+def test_a_loop_that_is_refused_with_one_of_another_file_names_the_reason_there(tmp_path: Path) -> None:
+    tuning = """
+        import torch
+        import torch.nn.functional as F
+
+
+        def tune(model, loader):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.mse_loss(model(x), y).backward()
+                optimizer.step(x)
+        """
+    script = """
+        from tuning import tune
+
+        model, loader = Net(), DataLoader(data, batch_size=4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        tune(model, loader)
+        """
+    report = run(tmp_path, tuning=textwrap.dedent(tuning), script=body(script))
+    (finding,) = next(file for file in report.files if file.path.name == "script.py").findings
+    assert finding.message == "the loop of script stays as it is for a reason in tuning.py, line 11"

@@ -75,6 +75,8 @@ class PartEditing:
                 self._share(parts, outputs)
                 review_loops_beside(parts, self._flow)
                 review_undecided(parts, self._flow)
+                for part in parts:
+                    part.refusals += _of_other_files(part) if part.refusals else ()
                 return outputs
             undo()
 
@@ -220,6 +222,20 @@ def _is_changed_twice(file: SourceFile, known: Lengths) -> bool:
         for node in nodes
         for around in (node, *file.ancestors(node))
     )
+
+
+def _of_other_files(part: Part) -> list[Refusal]:
+    """Return why loops stay for which nothing but another file has a reason: they share an optimizer or a model."""
+    first, refused = part.refusals[0], {refusal.file for refusal in part.refusals}
+    name, line = first.file.path.name, first.file.reported_position(first.node)[0]
+    steps = {step.file: step for step in reversed(part.steps) if step.file not in refused}
+    return [
+        Refusal(
+            Code.FILE_NOT_NAMED, step.file, step.node,
+            f"{loop_name(step)} stays as it is for a reason in {name}, line {line}", f"resolve what is found in {name}",
+        )
+        for step in steps.values()
+    ]  # fmt: skip
 
 
 def _left_as_it_is(step: Step, file: SourceFile) -> Refusal:
