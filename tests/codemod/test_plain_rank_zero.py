@@ -463,3 +463,34 @@ def test_a_task_of_clearml_that_every_rank_starts_is_for_review(start: str, tmp_
     assert [f.message for _, f in report.findings(Severity.REVIEW)] == [
         f"every rank records to clearml.Task.{start} here"
     ]
+
+
+def test_ranks_wait_for_a_file_whose_path_is_an_item_of_a_dict(tmp_path: Path) -> None:
+    """A rank that found no file yet returned, and the others waited for it."""
+    text = """\
+    import os
+
+
+    def paths(name):
+        return {"data": os.path.join(name, "data.pt")}
+
+
+    def train():
+        path = paths("a")["data"]
+        if not os.path.exists(path):
+            return
+        x, y = torch.load(path)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    found = paths("a")
+    torch.save((torch.zeros(8, 4), torch.zeros(8, 1)), found["data"])
+    train()
+    """
+    after = convert(tmp_path, body(text))
+    assert "    wait_for_all_ranks()\n    if not os.path.exists(path):\n" in after

@@ -6,8 +6,9 @@ import re
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.containers.mappings import display_items
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import called_name, parameters, set_values
+from ds_migrate.syntax.nodes import called_name, parameters, set_values, single_index
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -97,6 +98,11 @@ class FileNames:
             values = self._values(path, file)
             found = [self.of(value, home, depth + 1) for value, home in values]
             return frozenset().union(*found) if found else unknown
+        if isinstance(path, cst.Subscript) and isinstance(key := single_index(path), cst.SimpleString):
+            items = self._flow.once("items of dicts", lambda: _items_by_key(self._flow)).get(
+                str(key.evaluated_value), []
+            )
+            return unknown.union(*(self.of(value, home, depth + 1) for value, home in items))
         if isinstance(path, cst.IfExp):
             return self.of(path.body, file, depth + 1) | self.of(path.orelse, file, depth + 1)
         return unknown
@@ -141,6 +147,16 @@ def _assigned_attributes(flow: Flow) -> dict[str, list[_Value]]:
         for target, value in set_values(line):
             if isinstance(target, cst.Attribute) and value is not None:
                 found.setdefault(target.attr.value, []).append((value, file))
+    return found
+
+
+def _items_by_key(flow: Flow) -> dict[str, list[_Value]]:
+    """Return the values that the dicts of a program are written with, by their keys."""
+    found: dict[str, list[_Value]] = {}
+    for file, node in flow.nodes(cst.Dict):
+        for key, value in display_items(node):
+            if isinstance(key, str):
+                found.setdefault(key, []).append((value, file))
     return found
 
 
