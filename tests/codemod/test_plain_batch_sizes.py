@@ -63,7 +63,7 @@ ROUNDS = "the share of the data gives each rank a number of rounds here: some ma
     ],
 )
 def test_no_rank_trains_a_batch_in_which_another_has_nothing(condition: str, tmp_path: Path) -> None:
-    """A rank whose images have no boxes went on alone, and the others waited for it in their step."""
+    """A rank whose images have no boxes left its step out alone, and the others waited for it in theirs."""
     after = convert(tmp_path, HELPERS + HEADER + LOOP.replace("HEAD", f"if {condition}:\n        continue"))
     assert f"    if any_rank({condition}):\n        continue\n" in after
 

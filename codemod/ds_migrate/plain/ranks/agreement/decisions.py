@@ -47,6 +47,7 @@ from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
 from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
 from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
+from ds_migrate.plain.ranks.data.shared_noise import shared_noise
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks, parts_rank_0
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone
@@ -209,7 +210,7 @@ def agree(
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
     of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))
     noted |= _places(of_buffers)
-    of_shares += (*replayed_samples(plan, parts, collections, noted),)
+    of_shares += (*replayed_samples(plan, parts, collections, noted), *shared_noise(files, plan.facts, values))
     for note in of_shares:
         if may_run_alone(note.file, plan.facts):
             review(note)
