@@ -491,6 +491,15 @@ def test_an_optimizer_that_is_none_of_torchs_is_for_a_person_to_check(tmp_path: 
     assert found.message.startswith("the optimizer is none of torch's: with several ranks its steps are the same")
 
 
+def test_an_optimizer_of_torch_is_not_taken_for_one_that_a_branch_makes_for_its_name(tmp_path: Path) -> None:
+    own = "class Own(torch.optim.SGD):\n    def step(self):\n        super().step()\n\n\n"
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    other = "optimizer = Own(model.parameters(), lr=0.1)\n"
+    report = run(tmp_path, own=HEADER + own + LOOP.replace(made, f"if own:\n    {other}else:\n    {made}"))
+    found = [finding for _, finding in report.findings(Severity.REVIEW) if finding.code == Code.PLAIN_ENGINE]
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize(
     "line", ["from transformers import AdamW as Own", "from transformers.optimization import Adafactor as Own"]
 )

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import state_calls, undecided_conditions
 from ds_migrate.plain.decisions.engines.engine_options import plan_engine
 from ds_migrate.plain.decisions.engines.zero_stage import choose_stage
@@ -53,8 +53,9 @@ def _decide_engine(site: Site, plan: ProgramPlan) -> ProgramPlan:
     message = f"deepspeed.initialize makes {plan.names.at_site[site]}, ZeRO stage {stage}"
     message += f": {reason}" if reason else ""
     notes = [*notes, Note(Code.PLAIN_ENGINE, site.file, site.target, message)]
-    if not all(_steps_as_torch(value, facts) for value in site.optimizers):
-        is_known = all(value.name != "?" for value in site.optimizers)
+    made = _made_at(site)
+    if not all(_steps_as_torch(value, facts) for value in made):
+        is_known = all(value.name != "?" for value in made)
         which = "the optimizer is none of torch's" if is_known else "the optimizer's class is known only at run time"
         message = (
             f"{which}: with several ranks its steps are the same on each only if they depend on gradients and "
@@ -85,6 +86,12 @@ def _config(site: Site, stage: int, plan: ProgramPlan) -> dict[str, str]:
     if stage:
         config["zero_allow_untested_optimizer"] = "True"
     return config
+
+
+def _made_at(site: Site) -> Values:
+    """Return the optimizers that a site makes itself, of those that its variable holds; all where it makes none."""
+    inside = set(map(id, site.file.nodes(cst.Call, below=site.statement)))
+    return frozenset(value for value in site.optimizers if value.key in inside) or site.optimizers
 
 
 def _steps_as_torch(optimizer: Value, facts: LoopFacts) -> bool:
