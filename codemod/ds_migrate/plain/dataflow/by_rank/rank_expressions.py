@@ -10,6 +10,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import Jumps
 from ds_migrate.plain.dataflow.by_rank.body_names import BodyNames
+from ds_migrate.plain.dataflow.by_rank.none_tests import NoneTests
 from ds_migrate.plain.dataflow.by_rank.object_attributes import ObjectAttributes
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
@@ -73,6 +74,7 @@ class RankExpressions(ABC):
         self._jumps = flow.once("jumps", lambda: _by_file(flow, Jumps))
         self._properties = properties_by_name(flow)
         self._held: dict[int, tuple[cst.CSTNode, Values]] = {}  # the loaders that expressions may be
+        self._none_tests = NoneTests(self, flow)
         self._known: set[Variable] = set()
         self._readers: dict[Read, set[int]] = {}
         self._reader: int | None = None
@@ -131,7 +133,8 @@ class RankExpressions(ABC):
             return any(self.differs(part, file) for part in (node.elt, *_filters(node.for_in)))
         if type(node) is cst.Lambda or (type(node) is cst.Comparison and self._asks_for_loader(node, file)):
             return False
-        return any(self.differs(child, file) for child in children(node))
+        found = any(self.differs(child, file) for child in children(node))
+        return found and not (type(node) is cst.Comparison and self._none_tests.is_shared(node, file))
 
     def is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is a loader of which each rank gets a share."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.jumps import JUMPS
+from ds_migrate.plain.dataflow.by_rank.none_tests import is_none_test
 from ds_migrate.plain.dataflow.by_rank.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
@@ -55,7 +56,7 @@ from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharde
 from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, targets
+from ds_migrate.syntax.nodes import argument, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MEAN = "mean_over_ranks"
@@ -142,7 +143,8 @@ def agree(
     settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
     settings += [(file, line) for file, line, _ in changes]
     jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
-    if any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node)) or any(jumping):
+    is_in_agreed = any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node))
+    if is_in_agreed or any(jumping) or any(is_none_test(part) for _, node in led for part in walk(test_of(node))):
         values = RankValues(flow, loaders, modules, agreed)
     places = UnsharedPlaces(values, differs, lambda node, file: takes_some(node, file, values, sizes, totals), common)
     is_settled = False
