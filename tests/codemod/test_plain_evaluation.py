@@ -901,6 +901,17 @@ def test_a_loader_that_a_partial_makes_is_divided(load: str, tmp_path: Path) -> 
     assert "a, b = shard(load(data)), load(data)\n" in convert(tmp_path, HEADER + text)
 
 
+@pytest.mark.parametrize(
+    ("star", "is_divided"), [("", True), ("from math import *\n", True), ("from kit import *\n", False)]
+)
+def test_a_loader_of_a_star_import_of_torch_is_divided(star: str, is_divided: bool, tmp_path: Path) -> None:
+    """No loader was found for the step, so that all ranks would have trained on the same data."""
+    line = "from torch.utils.data import DataLoader, TensorDataset\n"
+    assert line in HEADER
+    text = HEADER.replace(line, f"from torch.utils.data import *\n{star}") + LOOP
+    assert ("shard(DataLoader(" in convert(tmp_path, text)) is is_divided
+
+
 def _engine(text: str) -> str:
     begin = text.index("engine, *_ =")
     return text[begin : text.index("match_torch(engine)\n") + len("match_torch(engine)\n")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -102,7 +104,7 @@ class Definitions:
                 for alias in node.names:
                     self._bind_module(path, alias, id(scope))
             else:
-                self._bind_from(path, node, id(scope))
+                self._bind_from(path, node, id(scope), file)
         for name in ("getattr", "print", "vars"):
             self._variables.add((id(file.module), name), frozenset({Value(Kind.EXTERNAL, 0, name)}))
 
@@ -124,7 +126,17 @@ class Definitions:
                 self._variables.add((SUBMODULES, name), frozenset({Value(Kind.FILE, id(found.module))}))
         self._variables.add((scope, bound), frozenset({value}))
 
-    def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int) -> None:
+    def _bind_star_of_torch(self, module: str, file: SourceFile, scope: int) -> None:
+        """Bind the names of a file that nothing else binds, where all that it imports by a star is one torch module."""
+        stars = [node for node in file.nodes(cst.ImportFrom) if isinstance(node.names, cst.ImportStar)]
+        others = {dotted(node.module) or "." for node in stars} - {module}
+        if any(other.partition(".")[0] not in sys.stdlib_module_names for other in others):
+            return
+        free = file.names.used - self._scopes[id(file)].bindings.keys() - vars(builtins).keys()
+        for name in sorted(free):
+            self._variables.add((scope, name), frozenset({Value(Kind.EXTERNAL, 0, f"{module}.{name}")}))
+
+    def _bind_from(self, path: Path, node: cst.ImportFrom, scope: int, file: SourceFile) -> None:
         module, level = dotted(node.module) or "", len(node.relative)
         home = self.module_file(path, module, level)
         first = module.partition(".")[0]
@@ -134,6 +146,8 @@ class Definitions:
         if isinstance(node.names, cst.ImportStar):
             if home is not None:
                 self._stars.append((scope, id(home.module)))
+            elif first == "torch":
+                self._bind_star_of_torch(module, file, scope)
             return
         for alias in node.names:
             name = dotted(alias.name) or ""
