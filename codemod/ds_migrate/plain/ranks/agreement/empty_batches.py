@@ -54,7 +54,10 @@ class EmptyBatches:
         test = test_of(node)
         if file.edits.once(test, helper):
             wrap(file, test, runtime.name(file, helper))
-        message = "all ranks leave a batch out where the condition of one leaves it out: more ranks leave out more"
+        message = (
+            "all ranks leave a batch out where the condition of one leaves it out: 8 ranks leave out 34% of the "
+            "batches where it holds for 5% of the shares"
+        )
         advice = "let every rank train, without anything to train by a loss of zero, as (output * 0).sum()"
         return Note(Code.PLAIN_AGREEMENT, file, test, message, advice)
 
