@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +69,7 @@ class Flow:
         self.files = files
         self._given = given
         self._commands = commands
-        self._answers: dict[str, Any] = {}
+        self._answers: dict[Hashable, Any] = {}
         # The library functions that calls may be of, with the calls, which keeps their ids: each part asks about all.
         self._external: dict[int, tuple[cst.Call, list[str]]] = {}
         self._scopes = {id(file): Scopes(file) for file in files.values()}
@@ -223,10 +223,11 @@ class Flow:
         values = self.values(node, file)
         return bool(values) and all(value.kind is Kind.EXTERNAL and value.name == name for value in values)
 
-    def once(self, question: str, answer: Callable[[], _T]) -> _T:
-        """Return the answer to a question about the whole program, which is found once."""
+    def once(self, find: Callable[..., _T], *given: Hashable) -> _T:
+        """Return what a function finds of this program, and what else it is given, which it is asked once."""
+        question = find, *given
         if question not in self._answers:
-            self._answers[question] = answer()
+            self._answers[question] = find(self, *given)
         found: _T = self._answers[question]
         return found
 

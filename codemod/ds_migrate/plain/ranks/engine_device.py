@@ -117,7 +117,7 @@ def _can_follow(move: _Move, site: Site, flow: Flow) -> bool:
         owner = flow.scopes(site.file).owner(move.device.value, move.device)
         if owner is not (site.function or site.file.module) or not _is_read_behind(move.device.value, site):
             return False
-    uses = flow.once("other uses of devices", lambda: _other_uses(flow))
+    uses = flow.once(_other_uses)
     return dotted(move.device) is not None and uses.isdisjoint(flow.values(move.device, site.file))
 
 

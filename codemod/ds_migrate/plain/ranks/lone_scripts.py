@@ -14,7 +14,7 @@ from ds_migrate.syntax.source import SourceFile
 
 def calls_that_start_ranks(flow: Flow) -> list[tuple[SourceFile, cst.Call]]:
     """Return the calls of a program by which ranks begin."""
-    return flow.once("calls that start ranks", lambda: _calls_that_start(flow))
+    return flow.once(_calls_that_start)
 
 
 def runs_alone(file: SourceFile, flow: Flow) -> bool:

@@ -38,24 +38,26 @@ def set_by_interruptions(file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpre
 
 def interrupting_functions(flow: Flow) -> frozenset[int]:
     """Return the functions that interrupt, by identity; one in which a thread trains is what others interrupt."""
-    return flow.once("functions that interrupt", lambda: frozenset(_functions(flow)))
+    return flow.once(_functions)
 
 
-def _functions(flow: Flow) -> Iterator[int]:
+def _functions(flow: Flow) -> frozenset[int]:
+    found = set[int]()
     for file in flow.files.values():
         for call in file.nodes(cst.Call):
             given = _started(call, file, flow)
             called = flow.values(given, file) if given is not None else frozenset()
             for value in of_kind(called, Kind.FUNCTION, Kind.METHOD):
                 if not _trains(value, flow):
-                    yield value.key
+                    found.add(value.key)
         for owner in file.nodes(cst.ClassDef):
             is_thread = any(
                 value.name == "threading.Thread" for b in owner.bases for value in flow.values(b.value, file)
             )
             run = flow.classes.method(id(owner), "run") if is_thread else None
             if run is not None and not _trains(run, flow):
-                yield run.key
+                found.add(run.key)
+    return frozenset(found)
 
 
 def _started(call: cst.Call, file: SourceFile, flow: Flow) -> cst.BaseExpression | None:

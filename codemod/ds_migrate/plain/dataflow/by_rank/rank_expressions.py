@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
 import libcst as cst
@@ -68,10 +68,10 @@ class RankExpressions(ABC):
         self._agreed = agreed
         self._clocks = clocks
         self._engine_modules = {value.key for value in modules}
-        self._options = flow.once("options", lambda: Options(flow))
-        self.attributes = flow.once("attributes of objects", lambda: ObjectAttributes(flow))
-        self._body_names = flow.once("names of bodies", lambda: _by_file(flow, lambda f: BodyNames(f, flow.scopes(f))))
-        self._jumps = flow.once("jumps", lambda: _by_file(flow, Jumps))
+        self._options = flow.once(Options)
+        self.attributes = flow.once(ObjectAttributes)
+        self._body_names = flow.once(_body_names)
+        self._jumps = flow.once(_jumps)
         self._properties = properties_by_name(flow)
         self._held: dict[int, tuple[cst.CSTNode, Values]] = {}  # the loaders that expressions may be
         self._none_tests = NoneTests(self, flow)
@@ -221,8 +221,12 @@ class RankExpressions(ABC):
         yield self.flow.scopes(file).variable(name.value, name)
 
 
-def _by_file(flow: Flow, make: Callable[[SourceFile], _T]) -> dict[int, _T]:
-    return {id(file): make(file) for file in flow.files.values()}
+def _body_names(flow: Flow) -> dict[int, BodyNames]:
+    return {id(file): BodyNames(file, flow.scopes(file)) for file in flow.files.values()}
+
+
+def _jumps(flow: Flow) -> dict[int, Jumps]:
+    return {id(file): Jumps(file) for file in flow.files.values()}
 
 
 def _filters(loop: cst.CompFor) -> Iterator[cst.BaseExpression]:

@@ -5,7 +5,7 @@ The order of statements is ignored, as it is in the flow of values: a variable t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cached_property
 
 import libcst as cst
@@ -36,10 +36,10 @@ class RankValues(RankExpressions):
         super().__init__(flow, loaders, modules, agreed, clocks)
         self._known |= {PROCESS} if clocks else set()
         if loaders:
-            self._known |= {SHARE, *flow.once("unknown inputs of forward()", lambda: frozenset(_unknown_inputs(flow)))}
+            self._known |= {SHARE, *flow.once(_unknown_inputs)}
         self._statements = RankStatements(self)
         self._results = CallResults(self, self._statements)
-        self._settle(flow.once("readers of what differs by rank", lambda: _Readers(flow)))
+        self._settle(flow.once(_Readers))
 
     @cached_property
     def of_samples(self) -> RankValues:
@@ -108,13 +108,15 @@ class _Readers(RankExpressions):
         return self.are_known(result)
 
 
-def _unknown_inputs(flow: Flow) -> Iterator[Variable]:
-    """Yield the arguments of ``forward()`` where no call is found, as of a part of ``nn.Sequential``: of batches."""
+def _unknown_inputs(flow: Flow) -> frozenset[Variable]:
+    """Return the arguments of ``forward()`` where no call is found, as of a part of ``nn.Sequential``: of batches."""
     calls = list(flow.nodes(cst.Call))
     given = {variable for file, call in calls for variable, _ in flow.passed(call, file)}
     given |= {variable for file, call in calls for variable, _ in applied_inputs(call, file, flow)}
     others = functions_with_other_calls(flow)
+    found = set[Variable]()
     for _, function in flow.nodes(cst.FunctionDef):
         inputs = [(id(function), p.name.value) for p in parameters(function)[1:]]
         if function.name.value == "forward" and (id(function) in others or not given.intersection(inputs)):
-            yield from inputs
+            found.update(inputs)
+    return frozenset(found)

@@ -40,6 +40,11 @@ Reached = Callable[[cst.CSTNode, SourceFile], bool]
 Binding = tuple[cst.BaseExpression, cst.BaseExpression | None]
 
 
+def _bindings(_: Flow) -> dict[int, list[Binding]]:
+    """Return an empty store of the bindings of scopes, which all values of a program share."""
+    return {}
+
+
 class SharedValues:
     """Values of expressions, and whether they are the same on all ranks.
 
@@ -55,7 +60,7 @@ class SharedValues:
         self._is_reached_alike = is_reached_alike
         self._is_common = is_common or (lambda *_: False)
         self._pure = PURE | LOOKS if finds_files else PURE
-        self._bound = flow.once("bindings of scopes", dict[int, list[Binding]])
+        self._bound = flow.once(_bindings)
         self._open: set[object] = set()  # what is being looked into, and may depend on itself
 
     def is_shared(self, node: cst.BaseExpression, file: SourceFile) -> bool:

@@ -19,7 +19,7 @@ _Function = tuple[SourceFile, cst.FunctionDef]
 
 def is_compiled(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node is in a function that TorchScript compiles."""
-    found = flow.once("functions that TorchScript compiles", lambda: _compiled(flow))
+    found = flow.once(_compiled)
     return bool(found) and any(id(outer) in found for outer in (node, *file.ancestors(node)))
 
 

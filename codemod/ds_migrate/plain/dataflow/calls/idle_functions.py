@@ -124,12 +124,12 @@ class IdleFunctions:
 
 def idle_functions(flow: Flow) -> IdleFunctions:
     """Return the functions of a program that never run."""
-    return flow.once("idle functions", lambda: IdleFunctions(flow))
+    return flow.once(IdleFunctions)
 
 
 def is_called(names: Collection[str], flow: Flow) -> bool:
     """Return whether a program calls one of these functions of a library, by their dotted names."""
-    return not flow.once("called", lambda: _called(flow)).isdisjoint(names)
+    return not flow.once(_called).isdisjoint(names)
 
 
 def _files_beside_training(flow: Flow) -> Collection[SourceFile]:

@@ -18,7 +18,7 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
 
     Those are all files that import them, however indirectly, and everything that these import.
     """
-    imports = _imports(flow)
+    imports = flow.once(_imports)
     importers: dict[int, set[int]] = {}
     for importer, found in imports.items():
         for key in found:
@@ -30,13 +30,13 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
 
 def files_used(files: Iterable[SourceFile], flow: Flow) -> set[int]:
     """Return these files and all that they import, however indirectly, by identity."""
-    imports = _imports(flow)
+    imports = flow.once(_imports)
     return set(reachable(map(id, files), lambda key: imports.get(key, ())))
 
 
 def _imports(flow: Flow) -> Mapping[int, set[int]]:
     """Return the files that each file of a program imports, by identity."""
-    return flow.once("imports", lambda: {id(file): _imported(file, flow) for file in flow.files.values()})
+    return {id(file): _imported(file, flow) for file in flow.files.values()}
 
 
 def _imported(file: SourceFile, flow: Flow) -> set[int]:

@@ -15,13 +15,13 @@ _Functions = list[tuple[SourceFile, cst.FunctionDef]]
 
 def properties_by_name(flow: Flow) -> Mapping[str, _Functions]:
     """Return the properties of a program's classes, by name: objects are not distinguished."""
+    return flow.once(_properties)
 
-    def find() -> dict[str, _Functions]:
-        found: dict[str, _Functions] = {}
-        for file in flow.files.values():
-            for function in file.nodes(cst.FunctionDef) if b"property" in file.data else ():
-                if any((dotted(d.decorator) or "").endswith("property") for d in function.decorators):
-                    found.setdefault(function.name.value, []).append((file, function))
-        return found
 
-    return flow.once("properties", find)
+def _properties(flow: Flow) -> dict[str, _Functions]:
+    found: dict[str, _Functions] = {}
+    for file in flow.files.values():
+        for function in file.nodes(cst.FunctionDef) if b"property" in file.data else ():
+            if any((dotted(d.decorator) or "").endswith("property") for d in function.decorators):
+                found.setdefault(function.name.value, []).append((file, function))
+    return found

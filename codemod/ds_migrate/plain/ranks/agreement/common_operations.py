@@ -61,7 +61,7 @@ class CommonOperations:
             if _is_shared_call(call, file, plan):
                 places.append((file, call))
                 loaded.update(_variables(call.args, file, plan.facts.flow))
-        loops = plan.facts.flow.once("loops over loaders", lambda: list(_loops(plan.facts.flow)))
+        loops = plan.facts.flow.once(_loops)
         places += [(file, loop) for file, loop, loaders in loops if values.are_shares(loaders)]
         settings: list[tuple[SourceFile, cst.BaseExpression]] = []
         for file in plan.facts.flow.files.values():
@@ -137,11 +137,10 @@ class CommonOperations:
         return any(id(inner) in self._nodes for inner in walk(node))
 
 
-def _loops(flow: Flow) -> Iterator[tuple[SourceFile, cst.For, Values]]:
-    """Yield the loops of a program that run over loaders, with these."""
-    for file, loop in flow.nodes(cst.For):
-        if loaders := loaders_of(loop.iter, file, flow):
-            yield file, loop, loaders
+def _loops(flow: Flow) -> list[tuple[SourceFile, cst.For, Values]]:
+    """Return the loops of a program that run over loaders, with these."""
+    found = ((file, loop, loaders_of(loop.iter, file, flow)) for file, loop in flow.nodes(cst.For))
+    return [(file, loop, loaders) for file, loop, loaders in found if loaders]
 
 
 def _is_shared_call(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> bool:

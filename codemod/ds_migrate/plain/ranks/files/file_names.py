@@ -99,9 +99,7 @@ class FileNames:
             found = [self.of(value, home, depth + 1) for value, home in values]
             return frozenset().union(*found) if found else unknown
         if isinstance(path, cst.Subscript) and isinstance(key := single_index(path), cst.SimpleString):
-            items = self._flow.once("items of dicts", lambda: _items_by_key(self._flow)).get(
-                str(key.evaluated_value), []
-            )
+            items = self._flow.once(_items_by_key).get(str(key.evaluated_value), [])
             return unknown.union(*(self.of(value, home, depth + 1) for value, home in items))
         if isinstance(path, cst.IfExp):
             return self.of(path.body, file, depth + 1) | self.of(path.orelse, file, depth + 1)
@@ -118,7 +116,7 @@ class FileNames:
     def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> list[_Value]:
         """Return everything that a name or an attribute is set to, or given as a parameter."""
         if isinstance(node, cst.Attribute):
-            attributes = self._flow.once("assigned attributes", lambda: _assigned_attributes(self._flow))
+            attributes = self._flow.once(_assigned_attributes)
             return attributes.get(node.attr.value, [])
         found: list[_Value] = []
         scopes = self._flow.scopes(file)

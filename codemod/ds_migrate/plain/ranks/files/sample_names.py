@@ -70,13 +70,13 @@ class SampleNames:
 
 def names_of_all_loaders(flow: Flow) -> SampleNames:
     """Return the paths that samples of any loader name, for a program that divides its data itself."""
+    return flow.once(_names_of_all_loaders)
 
-    def find() -> SampleNames:
-        calls = flow.nodes(cst.Call)
-        loaders = frozenset(v for file, call in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
-        return SampleNames(flow, RankValues(flow, loaders, frozenset()))
 
-    return flow.once("names of all loaders", find)
+def _names_of_all_loaders(flow: Flow) -> SampleNames:
+    calls = flow.nodes(cst.Call)
+    loaders = frozenset(v for file, call in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
+    return SampleNames(flow, RankValues(flow, loaders, frozenset()))
 
 
 class ItemNames:

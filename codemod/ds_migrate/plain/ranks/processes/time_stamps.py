@@ -96,9 +96,7 @@ def _makes_folder(text: cst.BaseExpression, file: SourceFile, flow: Flow, idle: 
 
 def _may_rank_0_write(block: cst.With, file: SourceFile, flow: Flow) -> bool:
     """Return whether rank 0 alone may do something in a block, itself or in a function of the program."""
-    own = flow.once(
-        "names of functions", lambda: {node.name.value for one, node in flow.nodes(cst.FunctionDef, cst.ClassDef)}
-    )
+    own = flow.once(_names_of_functions)
     for call in file.nodes(cst.Call, below=block.body):
         values = flow.values(call.func, file)
         is_library = bool(values) and values == of_kind(values, Kind.EXTERNAL)
@@ -107,6 +105,10 @@ def _may_rank_0_write(block: cst.With, file: SourceFile, flow: Flow) -> bool:
         if is_own or is_guarded(call, file) or flow.is_call_of(call, file, ("torch.save",)):
             return True
     return False
+
+
+def _names_of_functions(flow: Flow) -> set[str]:
+    return {node.name.value for _, node in flow.nodes(cst.FunctionDef, cst.ClassDef)}
 
 
 def _other_folder(node: cst.BaseExpression, file: SourceFile) -> Note:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.recognition.batches.evaluated_batches import only_evaluates
@@ -33,12 +34,10 @@ class Draw:
 def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iterator[Draw]:
     """Yield what ``next()`` draws from, in the function around a step, or a call that leads to it, to train on it."""
     flow = facts.flow
-    files = flow.files.values()
-    if not flow.once("draws", lambda: any(f.spelled("next") or "__next__" in f.attributes_by_name for f in files)):
+    if not flow.once(_may_draw):
         return
     function = file.function(node)
-    steps = [id(step.node) for step in facts.operations.steps]
-    draws = flow.once(f"draws in {id(function or file.module)} of {steps}", lambda: _draws_in(file, function, facts))
+    draws = flow.once(_draws_in, file, function, facts)
     if not draws:
         return
     used = _names_behind(node, file, facts)
@@ -52,8 +51,12 @@ def drawn_batches(file: SourceFile, node: cst.CSTNode, facts: LoopFacts) -> Iter
             yield from found
 
 
+def _may_draw(flow: Flow) -> bool:
+    return any(file.spelled("next") or "__next__" in file.attributes_by_name for file in flow.files.values())
+
+
 def _draws_in(
-    file: SourceFile, function: cst.FunctionDef | None, facts: LoopFacts
+    _: Flow, file: SourceFile, function: cst.FunctionDef | None, facts: LoopFacts
 ) -> list[tuple[cst.Call, list[Draw]]]:
     """Return the calls in a function, or in a module's own lines, that draw batches not only to show them."""
     calls = file.nodes(cst.Call, below=function or file.module)

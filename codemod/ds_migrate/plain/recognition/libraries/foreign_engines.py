@@ -58,21 +58,23 @@ def foreign_engines(file: SourceFile) -> Iterator[Refusal]:
 
 def foreign_owners(values: Collection[Value], flow: Flow) -> Iterator[Refusal]:
     """Yield the calls that give one of these modules and optimizers to such a library, in any file of the program."""
-    for file, call, library in flow.once("calls of libraries that own parameters", lambda: list(_calls(flow))):
+    for file, call, library in flow.once(_calls):
         given = (call, *(arg.value for arg in call.args[:1]))
         if any(not flow.values(node, file).isdisjoint(values) for node in given):
             yield _owned(file, call, library)
 
 
-def _calls(flow: Flow) -> Iterator[tuple[SourceFile, cst.Call, str]]:
-    """Yield the calls of such libraries in a program, with the library."""
+def _calls(flow: Flow) -> list[tuple[SourceFile, cst.Call, str]]:
+    """Return the calls of such libraries in a program, with the library."""
     last = {name.rstrip(".").rpartition(".")[2].encode() for name in _PARALLEL}
+    found = []
     for file in flow.files.values():
         for call in file.nodes(cst.Call) if any(name in file.data for name in last) else ():
             names = sorted(value.name for value in of_kind(flow.values(call.func, file), Kind.EXTERNAL))
             library = next(filter(None, map(_library_of, names)), None)
             if library is not None:
-                yield file, call, library
+                found.append((file, call, library))
+    return found
 
 
 def _library_of(name: str) -> str | None:

@@ -33,9 +33,11 @@ def part_held(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> cst.Att
 
 def are_called(parts: Values, flow: Flow) -> bool:
     """Return whether the parts of an object are called themselves, as a pipeline's ``unet``: they are modules."""
-    calls = flow.nodes(cst.Call)
-    called = flow.once("called values", lambda: {v for file, call in calls for v in flow.values(call.func, file)})
-    return bool(parts) and called >= parts
+    return bool(parts) and flow.once(_called_values) >= parts
+
+
+def _called_values(flow: Flow) -> Values:
+    return frozenset(value for file, call in flow.nodes(cst.Call) for value in flow.values(call.func, file))
 
 
 def keeps_parts(node: cst.Attribute | cst.Subscript, file: SourceFile, flow: Flow) -> bool:

@@ -54,7 +54,7 @@ def _is_before_step(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
         other for other in file.nodes(cst.Call, below=function or file.module)
         if steps and position < file.position(other) < min(steps)
     ]  # fmt: skip
-    training = flow.once("passes backward", lambda: _passing_backward(flow)) if between else frozenset()
+    training = flow.once(_passing_backward) if between else frozenset()
     return bool(steps) and not any(_passes_backward(other, file, flow, training) for other in between)
 
 

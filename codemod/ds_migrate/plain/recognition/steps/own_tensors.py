@@ -18,7 +18,7 @@ _DEPTH = 6
 
 def is_own_tensor(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether an expression is a tensor of a class of the program, or made of one."""
-    classes = flow.once("classes of own tensors", lambda: _tensor_classes(flow))
+    classes = flow.once(_tensor_classes)
     return bool(classes) and _is_made_of(classes, node, file, flow, _DEPTH)
 
 

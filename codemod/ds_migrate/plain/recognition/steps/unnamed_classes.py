@@ -25,10 +25,10 @@ def is_of_unnamed_class(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool
     classes = [outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)]
     if not classes:
         return False
-    return flow.once(f"unnamed class {id(classes[-1])}", lambda: _is_unnamed(classes[-1], file, flow))
+    return flow.once(_is_unnamed, classes[-1], file)
 
 
-def _is_unnamed(owner: cst.ClassDef, file: SourceFile, flow: Flow) -> bool:
+def _is_unnamed(flow: Flow, owner: cst.ClassDef, file: SourceFile) -> bool:
     has_bases = any(dotted(base.value) != "object" for base in owner.bases)
     if has_bases or owner.decorators or file.parent(owner) is not file.module:
         return False
