@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -21,6 +21,7 @@ class Arguments:
 
     def __init__(self, expressions: Expressions) -> None:
         self._expressions = expressions
+        self._known: dict[cst.Call, list[_Given]] = {}  # those of calls, once values are settled
 
     def passed(self, call: cst.Call, file: SourceFile) -> Iterator[tuple[Variable, cst.BaseExpression]]:
         """Yield the parameters that a call of the program's functions gives values to, and the expressions of these.
@@ -59,7 +60,14 @@ class Arguments:
                 if parameter.name.value not in given and parameter.default is not None:
                     yield (key, parameter.name.value), parameter.default, home
 
-    def _all(self, call: cst.Call, file: SourceFile) -> Iterator[_Given]:
+    def _all(self, call: cst.Call, file: SourceFile) -> Iterable[_Given]:
+        if not self._expressions.has_settled:
+            return self._find(call, file)
+        if call not in self._known:
+            self._known[call] = list(self._find(call, file))
+        return self._known[call]
+
+    def _find(self, call: cst.Call, file: SourceFile) -> Iterator[_Given]:
         for key, args, skipped in self._called(call, file):
             yield from self._bound(key, args, skipped)
 

@@ -16,6 +16,10 @@ from ds_migrate.syntax.source import SourceFile
 
 def loaders_of(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = 4) -> Values:
     """Return the loaders that an expression iterates over, through enumerate(), tqdm(), iter() and the like."""
+    return flow.once(_loaders_of, node, file, depth)
+
+
+def _loaders_of(flow: Flow, node: cst.BaseExpression, file: SourceFile, depth: int) -> Values:
     values = flow.values(node, file)
     held = of_kind(values, Kind.LOADER)
     if held or depth == 0:
