@@ -20,5 +20,5 @@ def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
     is_in_script = any(map(asks_for_main, (node, *file.ancestors(node))))
     training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
-    is_run = not is_other_script and not runs_in_tests(node, file, facts.flow.callers)
+    is_run = not is_other_script and not runs_in_tests(node, file, facts.flow)
     return not is_run or idle.hold(node, file) or idle.is_left_by_training(node, file)

@@ -52,29 +52,47 @@ def is_test_file(file: SourceFile) -> bool:
 
 def is_in_test(node: cst.CSTNode, file: SourceFile, callers: Callers) -> bool:
     """Return whether a node is in a function that pytest alone runs."""
-    functions = [outer for outer in file.ancestors(node) if isinstance(outer, cst.FunctionDef)]
-    return bool(functions) and is_test(functions[-1], file) and not callers.of(functions[-1])
+    function = _outermost(node, file)
+    return function is not None and is_test(function, file) and not callers.of(function)
 
 
-def runs_in_tests(
-    node: cst.CSTNode, file: SourceFile, callers: Callers, seen: frozenset[cst.FunctionDef] = frozenset()
-) -> bool:
+def runs_in_tests(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
     """Return whether a node of a test file is in a function that pytest runs, or in one that such functions alone call.
 
     pytest runs one process, unless the file starts others itself.
     """
-    if not is_test_file(file):
-        return False
+    function = _outermost(node, file) if is_test_file(file) else None
+    return function is not None and flow.once(_runs_in_tests, function, file)
+
+
+def _runs_in_tests(flow: Flow, function: cst.FunctionDef, file: SourceFile) -> bool:
+    ahead, seen = [(function, file)], {function}
+    while ahead:
+        function, file = ahead.pop()
+        calls = flow.callers.of(function)
+        if not is_test_file(file) or _STARTS_OTHERS.search(file.data) is not None:
+            return False
+        if not calls and not _is_run_by_pytest(function):
+            return False
+        for at, call in calls:
+            above = _outermost(call, at)
+            if above is None:
+                return False
+            if above not in seen:
+                seen.add(above)
+                ahead.append((above, at))
+    return True
+
+
+def _is_run_by_pytest(function: cst.FunctionDef) -> bool:
+    name = function.name.value
+    return name.startswith("test_") or name in _SETUPS or "fixture" in map(last_name, decorators(function))
+
+
+def _outermost(node: cst.CSTNode, file: SourceFile) -> cst.FunctionDef | None:
+    """Return the function around a node, or that it is, that is in no other."""
     functions = [outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef)]
-    if not functions or _STARTS_OTHERS.search(file.data) is not None:
-        return False
-    outermost = functions[-1]
-    calls = callers.of(outermost)
-    if not calls:
-        is_run = outermost.name.value.startswith("test_") or outermost.name.value in _SETUPS
-        return is_run or "fixture" in map(last_name, decorators(outermost))
-    above = seen | {outermost}
-    return all(at.function(call) in above or runs_in_tests(call, at, callers, above) for at, call in calls)
+    return functions[-1] if functions else None
 
 
 def leaves_out(

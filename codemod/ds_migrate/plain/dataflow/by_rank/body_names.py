@@ -23,6 +23,7 @@ class BodyNames:
         self._scopes = scopes
         self._lent = {item.name.value for node in file.nodes(cst.Global, cst.Nonlocal) for item in node.names}
         self._of_name: dict[str, set[int]] = {}
+        self._bindings: dict[cst.Name, _Binding | cst.BaseComp | None] = {}
         self._deleted = {dotted(part) for node in file.nodes(cst.Del) for part in elements(node.target)}
         self._leaves: dict[tuple[int, str], bool] = {}  # by the block and the name
         self._of_comprehensions = {name for node in file.nodes(cst.CompFor) for name in names_in(node.target)}
@@ -32,6 +33,11 @@ class BodyNames:
 
         Elsewhere None.
         """
+        if name not in self._bindings:
+            self._bindings[name] = self._find_binding(name)
+        return self._bindings[name]
+
+    def _find_binding(self, name: cst.Name) -> _Binding | cst.BaseComp | None:
         comprehension = self._comprehension(name) if name.value in self._of_comprehensions else None
         if comprehension is not None:
             return comprehension

@@ -55,7 +55,7 @@ class IdleFunctions:
             for file in files for call in file.nodes(cst.Call) if called_name(call) == "backward"
         }  # fmt: skip
         training = graph.leading_to(set(loops))
-        self._loops = {key for key, place in loops.items() if not runs_in_tests(*place, flow.callers)}
+        self._loops = {key for key, place in loops.items() if not runs_in_tests(*place, flow)}
         unnamed |= {id(function) for function, file in functions if is_test(function, file)} & training
         running = graph.reached_from(unnamed.union(id(file.module) for file in files))
         named = graph.named()
