@@ -354,7 +354,7 @@ def test_a_scaler_for_an_older_torch_does_not_run(names: str, error: str, tmp_pa
 def test_a_scaler_for_what_may_be_missing_may_run(tmp_path: Path) -> None:
     old = OLD_SCALER.format(module="ours.amp", names="GradScaler", error="")
     report = run(tmp_path, train=HEADER + old + SCALED)
-    assert [f.code for _, f in report.findings(Severity.BLOCKED)] == ["DSM602"]
+    assert [f.code for _, f in report.findings(Severity.BLOCKED)] == ["DSM607"]
 
 
 def test_an_option_that_is_called_no_sync_is_none_of_the_model_s(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
+from ds_migrate.plain.recognition.steps.stand_in_scalers import is_stand_in
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted
@@ -124,7 +125,8 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
     is_known = bool(of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE))
     is_of_torch = any(value.name.startswith("torch.") for value in of_kind(values, Kind.OBJECT))
     is_other = bool(of_kind(values, Kind.SCHEDULE, Kind.LOADER)) or _NO_OPTIMIZER.search(dotted(owner) or "")
-    return all(takes) and not (is_known or is_of_torch or is_other or is_of_wrapper(call, file, flow))
+    is_inside = is_of_wrapper(call, file, flow) or is_stand_in(file.class_around(call))
+    return all(takes) and not (is_known or is_of_torch or is_other or is_inside)
 
 
 def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:

@@ -22,6 +22,7 @@ from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_call
 from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
+from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, receiver, walk
@@ -73,6 +74,8 @@ def find_operations(flow: Flow) -> Operations:
                 clips.append(_clip(call, file, flow))
         zero_grads += _clearing_loops(file, flow)
         refusals += (one for one in find_indirect_calls(file, flow) if not is_dead(one.node, file, flow))
+    steps, refused = without_stand_ins(steps, flow)
+    refusals += refused
     attacks = find_attacks(steps, flow)
     left = [step for step in steps if step.optimizers & attacks]
     refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
