@@ -63,3 +63,8 @@ def test_a_class_that_does_more_is_refused(tmp_path: Path, line: str, other: str
     text = body(SCALER).replace(line, other, 1)
     found = blocked(tmp_path, text)
     assert ("DSM607", "NoScaler takes the place of a GradScaler") in [(code, text[:40]) for code, text in found]
+
+
+def test_a_scaler_by_the_module_that_defines_it_is_one_of_torch(tmp_path: Path) -> None:
+    text = body(SCALER).replace("amp.GradScaler", "amp.grad_scaler.GradScaler")
+    assert "use_scaler(engine, scaler)" in convert(tmp_path, text)

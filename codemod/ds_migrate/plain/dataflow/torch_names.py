@@ -43,7 +43,10 @@ ATTRIBUTE_DICTS = frozenset(
     {"munch.Munch", "easydict.EasyDict", "addict.Dict", "box.Box", "attrdict.AttrDict", "ml_collections.ConfigDict",
      "dotmap.DotMap"}
 )  # fmt: skip
-SCALERS = frozenset({"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"})
+SCALERS = frozenset(
+    {"torch.cuda.amp.GradScaler", "torch.amp.GradScaler", "torch.GradScaler"}
+    | {"torch.cuda.amp.grad_scaler.GradScaler", "torch.amp.grad_scaler.GradScaler"}
+)
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.set_grad_enabled"})
 
 # Packages whose optimizers step parameters that are none of torch's.
