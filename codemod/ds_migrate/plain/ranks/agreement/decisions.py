@@ -7,7 +7,7 @@ mean over ranks. With one rank nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
@@ -17,41 +17,29 @@ from ds_migrate.plain.dataflow.by_rank.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.compiled_functions import is_compiled
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.agreed_conditions import agree_on_condition, let_rank_0_decide
 from ds_migrate.plain.ranks.agreement.agreed_numbers import AgreedNumbers
 from ds_migrate.plain.ranks.agreement.batch_sizes import BatchSizes
-from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
-from ds_migrate.plain.ranks.agreement.common_operations import CONDITIONS, CommonOperations, setting_of, test_of
+from ds_migrate.plain.ranks.agreement.common_operations import (
+    CONDITIONS,
+    CommonOperations,
+    Condition,
+    setting_of,
+    test_of,
+)
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
 from ds_migrate.plain.ranks.agreement.metric_syncs import leave_metrics_to_ranks
 from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
+from ds_migrate.plain.ranks.agreement.share_notes import share_notes
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
 from ds_migrate.plain.ranks.agreement.unshared_places import UnsharedPlaces, parting_note
-from ds_migrate.plain.ranks.data.chosen_data import chosen_data, data_settings, settings_by_rank
-from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
-from ds_migrate.plain.ranks.data.epochs.collections import Collections
-from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
-from ds_migrate.plain.ranks.data.epochs.replayed_samples import replayed_samples
-from ds_migrate.plain.ranks.data.epochs.sample_positions import sample_positions
-from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
-from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
-from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
+from ds_migrate.plain.ranks.data.chosen_data import data_settings
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.carried_numbers import carried_numbers
-from ds_migrate.plain.ranks.data.losses.compared_samples import compared_samples
-from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
-from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
-from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
-from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
-from ds_migrate.plain.ranks.data.shared_noise import shared_noise
-from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks, parts_rank_0
-from ds_migrate.plain.ranks.lone_scripts import may_run_alone
 from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded
 from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
@@ -60,6 +48,7 @@ from ds_migrate.syntax.nodes import argument, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MEAN = "mean_over_ranks"
+_Led = list[tuple[SourceFile, Condition]]
 
 
 def agree(
@@ -87,181 +76,229 @@ def agree(
     shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
     if not shares and not are_timed(files, flow):
         return decided
-    loaders = frozenset(v for file, maker in shares for v in of_kind(flow.values(maker, file), Kind.LOADER))
-    modules = frozenset(v for site in plan.facts.sites for v in site.of if shares)
-    values = RankValues(flow, loaders, modules)
-    writes = WeightWrites(flow)
-    means = ShareMeans(flow, values)
-    changes = data_settings(shares, flow)
-    common = CommonOperations(plan, values, writes, [(file, line) for file, line, _ in changes])
-    lone = LoneRanks(flow)
-    numbers = AgreedNumbers(plan, values, runtime, converted, review)
-    numbers.agree_on_rounds(files, common)
-    for site in plan.facts.sites:
-        numbers.agree_on_settings(site, files)
-    leading = {
-        key for site in plan.facts.all_sites for key in plan.facts.flow.callers.leading(site.file, site.function)
-    }
-    for step in plan.facts.operations.steps:
-        leading |= plan.facts.flow.callers.leading(step.file, step.function)
-
-    def counts(node: cst.CSTNode, file: SourceFile) -> bool:
-        function = file.function(node)
-        return file not in staying or _concerns(function or file.module, function, leading, plan)
-
-    def is_timed(node: cst.CSTNode, file: SourceFile) -> bool:
-        return values.differs(node, file) and not values.of_samples.differs(node, file)
-
-    def cause_at(node: cst.CSTNode, file: SourceFile) -> str:
-        return "the time that each reads" if is_timed(node, file) else "their shares of the data"
-
-    def can_agree(node: cst.CSTNode, file: SourceFile) -> bool:
-        if lone.are_never_at(node, file):
-            return True
-        note = lone.note(node, file, cause_at(node, file))
-        if note is not None:
+    decisions = _Decisions(plan, files, staying, shares, decided, runtime, converted, review)
+    decisions.agree()
+    if shares:
+        leave_metrics_to_ranks(files, decisions.values, converted, review)
+        for note in decisions.notes():
             review(note)
-        return False
-
-    totals = BatchTotals(flow, values)
-    sizes = BatchSizes(values, [maker for _, maker in shares])
-
-    def differs(test: cst.BaseExpression, file: SourceFile) -> bool:
-        return values.differs(test, file) or sizes_differ(test, file, values, totals) or sizes.differ(test, file)
-
-    led = [
-        (file, node)
-        for file in files for node in file.nodes(*CONDITIONS)
-        if id(node) not in decided and counts(node, file)
-        if common.is_led_by(node, file) and not parts_rank_0(test_of(node)) and differs(test_of(node), file)
-    ]  # fmt: skip
-    for file, node in [one for one in led if is_compiled(one[1], one[0], flow)]:
-        led.remove((file, node))
-        message = "ranks may part here, and cannot agree: TorchScript compiles this function"
-        review(Note(Code.PLAIN_AGREEMENT, file, node, message, "decide before the call: rank_0_decides(condition)"))
-    agreed = decided | {id(node) for file, node in led if lone.are_never_at(test_of(node), file)}
-    settings = [(f, node) for f in files for node in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(node)]
-    settings += [(file, line) for file, line, _ in changes]
-    jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
-    is_in_agreed = any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node))
-    if is_in_agreed or any(jumping) or any(is_none_test(part) for _, node in led for part in walk(test_of(node))):
-        values = RankValues(flow, loaders, modules, agreed)
-    places = UnsharedPlaces(values, differs, lambda node, file: takes_some(node, file, values, sizes, totals), common)
-    is_settled = False
-    while not is_settled:  # what is in a branch that ranks do not agree on, they do not either
-        is_settled = True
-        for file, node in [one for one in led if id(one[1]) in agreed and differs(test_of(one[1]), one[0])]:
-            place = places.above(node, file, agreed)
-            if place is not None:
-                led.remove((file, node))
-                agreed.discard(id(node))
-                is_settled = False
-                review(parting_note(test_of(node), file, place, cause_at(test_of(node), file)))
-    empty = EmptyBatches(values, differs, sizes, common)
-    for file in files:
-        for node in [node for home, node in led if home is file]:
-            if differs(test_of(node), file) and can_agree(test_of(node), file):
-                decided.add(id(node))
-                if (note := empty.agree(node, file, runtime)) is not None:
-                    review(note)
-                    continue
-                reason = (
-                    "each reads the time at another moment"
-                    if is_timed(test_of(node), file)
-                    else "their shares of the data differ"
-                )
-                is_left_out = not is_timed(test_of(node), file) and empty.leaves_out(node, file)
-                agree_on_condition(node, file, values, flow, runtime, converted, review, reason, is_left_out)
-        for call in file.nodes(cst.Call):
-            metric = _schedule_metric(call, file, plan) if counts(call, file) else None
-            if metric is not None and values.differs(metric, file) and can_agree(call, file):
-                wrap(file, metric, runtime.name(file, _MEAN))
-                converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
-        for node in file.nodes(cst.Assign, cst.AugAssign):
-            setting = next(filter(None, map(setting_of, targets(node))), None)
-            is_set = setting is not None and counts(node, file) and values.differs(node.value, file)
-            if is_set and can_agree(node.value, file):
-                wrap(file, node.value, runtime.name(file, _MEAN))
-                converted(Code.PLAIN_AGREEMENT, file, node, f"the {setting} is the mean over ranks")
-        for write in writes.of(file):
-            parted = [value for value in (*write.indices, *write.values) if values.differs(value, file)]
-            if parted and counts(write.node, file) and can_agree(write.node, file):
-                _agree_on_write(write, file, values, means, runtime, converted, review)
-    if not shares:
-        return decided
-    leave_metrics_to_ranks(files, values, converted, review)
-    totals = BatchTotals(flow, values)
-    parts = loss_parts(plan, totals)
-    for note in unagreed_branches(files, values, sizes, common, flow):
-        if counts(note.node, note.file) and lone.are_never_at(note.node, note.file):
-            review(note)
-    for note in share_statistics(plan, files, values, common):
-        review(note)
-    of_losses = [*compared_samples(parts, flow, values), *batch_statistics(parts, totals)]
-    of_losses += [*ordered_samples(parts, totals), *carried_numbers(plan, parts, totals, values)]
-    of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
-    noted = _places(of_losses)
-    for note in (*of_losses, *unfollowed_losses(plan, totals, noted)):
-        review(note)
-    for note in (*chosen_data(shares, flow, values), *settings_by_rank(changes, values)):
-        review(note)
-    of_shares = (*shown_sums(shares, files, values, flow), *counted_ends(files, values, flow))
-    collections = Collections(plan, files, totals, values)
-    of_shares += (*sample_positions(files, values, collections.samples, flow),)
-    of_shares += (*sample_files(plan, files, values), *collected_samples(plan, files, collections, values))
-    are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
-    of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))
-    noted |= _places(of_buffers)
-    of_shares += (*replayed_samples(plan, parts, collections, noted), *shared_noise(files, plan.facts, values))
-    for note in of_shares:
-        if may_run_alone(note.file, plan.facts):
-            review(note)
-    for note in of_buffers:
-        review(note)
     return decided
 
 
-def _places(notes: Iterable[Note]) -> set[int]:
-    """Return the functions that have these notes, or the modules of those outside of functions, by identity."""
-    return {id(note.file.function(note.node) or note.file.module) for note in notes}
+class _Decisions:
+    """The decisions of a program that ranks would take by what each sees.
+
+    Args:
+        shares: the calls that make the loaders of which each rank gets a share.
+        decided: the conditions that ranks agree on, by identity; those found are added.
+
+    Attributes:
+        values: what differs by rank.
+    """
+
+    def __init__(
+        self,
+        plan: ProgramPlan,
+        files: list[SourceFile],
+        staying: Collection[SourceFile],
+        shares: Sequence[tuple[SourceFile, cst.Call]],
+        decided: set[int],
+        runtime: RuntimeNames,
+        converted: Converted,
+        review: Review,
+    ) -> None:
+        flow = self._flow = plan.facts.flow
+        self._plan, self._files, self._staying, self._shares = plan, files, staying, shares
+        self._decided, self._runtime, self._converted, self._review = decided, runtime, converted, review
+        self._leading = _leading(plan)
+        self._loaders = frozenset(v for file, maker in shares for v in of_kind(flow.values(maker, file), Kind.LOADER))
+        self._modules = frozenset(v for site in plan.facts.sites for v in site.of if shares)
+        self.values = RankValues(flow, self._loaders, self._modules)
+        self._writes = WeightWrites(flow)
+        self._means = ShareMeans(flow, self.values)
+        self._changes = data_settings(shares, flow)
+        changes = [(file, line) for file, line, _ in self._changes]
+        self._common = CommonOperations(plan, self.values, self._writes, changes)
+        self._lone = LoneRanks(flow)
+        self._totals = BatchTotals(flow, self.values)
+        self._sizes = BatchSizes(self.values, [maker for _, maker in shares])
+
+    def agree(self) -> None:
+        """Have ranks agree on numbers of rounds, settings, conditions, and weights that lines set."""
+        numbers = AgreedNumbers(self._plan, self.values, self._runtime, self._converted, self._review)
+        numbers.agree_on_rounds(self._files, self._common)
+        for site in self._plan.facts.sites:
+            numbers.agree_on_settings(site, self._files)
+        led = self._without_compiled(self._find_led())
+        agreed = self._decided | {id(node) for file, node in led if self._lone.are_never_at(test_of(node), file)}
+        if self._changes_values(led, agreed):
+            self.values = RankValues(self._flow, self._loaders, self._modules, agreed)
+        self._leave_unshared(led, agreed)
+        empty = EmptyBatches(self.values, self._differs, self._sizes, self._common)
+        for file in self._files:
+            for node in [node for home, node in led if home is file]:
+                self._agree_on_condition(node, file, empty)
+            self._agree_on_schedules(file)
+            self._agree_on_settings(file)
+            self._agree_on_writes(file)
+
+    def notes(self) -> Iterator[Note]:
+        """Yield what is for review: branches that ranks take alone, and numbers that are those of a share."""
+        for note in unagreed_branches(self._files, self.values, self._sizes, self._common, self._flow):
+            if self._counts(note.node, note.file) and self._lone.are_never_at(note.node, note.file):
+                yield note
+        yield from share_notes(self._plan, self._files, self._shares, self._changes, self.values, self._common)
+
+    def _find_led(self) -> _Led:
+        """Return the conditions that differ by rank and decide about operations that all ranks do together."""
+        return [
+            (file, node)
+            for file in self._files for node in file.nodes(*CONDITIONS)
+            if id(node) not in self._decided and self._counts(node, file)
+            if self._common.is_led_by(node, file) and not parts_rank_0(test_of(node))
+            if self._differs(test_of(node), file)
+        ]  # fmt: skip
+
+    def _without_compiled(self, led: _Led) -> _Led:
+        """Return the conditions that TorchScript does not compile; the others are for review."""
+        compiled = [(file, node) for file, node in led if is_compiled(node, file, self._flow)]
+        for file, node in compiled:
+            message = "ranks may part here, and cannot agree: TorchScript compiles this function"
+            advice = "decide before the call: rank_0_decides(condition)"
+            self._review(Note(Code.PLAIN_AGREEMENT, file, node, message, advice))
+        return [one for one in led if one not in compiled]
+
+    def _changes_values(self, led: _Led, agreed: Collection[int]) -> bool:
+        """Return whether fewer values differ once ranks agree on these conditions."""
+        settings = [(f, line) for f in self._files for line in f.nodes(cst.Assign, cst.AugAssign) if _is_setting(line)]
+        settings += [(file, line) for file, line, _ in self._changes]
+        is_in_agreed = any(id(outer) in agreed for file, node in (*led, *settings) for outer in file.ancestors(node))
+        jumping = (node for file, node in led if id(node) in agreed and file.nodes(*JUMPS, below=node))
+        return (
+            is_in_agreed
+            or any(jumping)
+            or any(is_none_test(part) for _, node in led for part in walk(test_of(node)))
+        )  # fmt: skip
+
+    def _leave_unshared(self, led: _Led, agreed: set[int]) -> None:
+        """Take out conditions that not all ranks come by, such as those in a branch that they do not agree on."""
+        common, sizes, totals = self._common, self._sizes, self._totals
+        places = UnsharedPlaces(
+            self.values, self._differs, lambda node, file: takes_some(node, file, self.values, sizes, totals), common
+        )
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            for file, node in [one for one in led if id(one[1]) in agreed and self._differs(test_of(one[1]), one[0])]:
+                place = places.above(node, file, agreed)
+                if place is not None:
+                    led.remove((file, node))
+                    agreed.discard(id(node))
+                    is_settled = False
+                    self._review(parting_note(test_of(node), file, place, self._cause_at(test_of(node), file)))
+
+    def _agree_on_condition(self, node: Condition, file: SourceFile, empty: EmptyBatches) -> None:
+        test = test_of(node)
+        if not self._differs(test, file) or not self._can_agree(test, file):
+            return
+        self._decided.add(id(node))
+        note = empty.agree(node, file, self._runtime)
+        if note is not None:
+            self._review(note)
+            return
+        is_timed = self._is_timed(test, file)
+        reason = "each reads the time at another moment" if is_timed else "their shares of the data differ"
+        is_left_out = not is_timed and empty.leaves_out(node, file)
+        agree_on_condition(
+            node, file, self.values, self._flow, self._runtime, self._converted, self._review, reason, is_left_out
+        )
+
+    def _agree_on_schedules(self, file: SourceFile) -> None:
+        for call in file.nodes(cst.Call):
+            metric = _schedule_metric(call, file, self._plan) if self._counts(call, file) else None
+            if metric is not None and self.values.differs(metric, file) and self._can_agree(call, file):
+                self._take_mean(metric, file)
+                self._converted(Code.PLAIN_AGREEMENT, file, call, "the schedule steps by the mean over ranks")
+
+    def _agree_on_settings(self, file: SourceFile) -> None:
+        for node in file.nodes(cst.Assign, cst.AugAssign):
+            setting = next(filter(None, map(setting_of, targets(node))), None)
+            is_set = setting is not None and self._counts(node, file) and self.values.differs(node.value, file)
+            if is_set and self._can_agree(node.value, file):
+                self._take_mean(node.value, file)
+                self._converted(Code.PLAIN_AGREEMENT, file, node, f"the {setting} is the mean over ranks")
+
+    def _agree_on_writes(self, file: SourceFile) -> None:
+        for write in self._writes.of(file):
+            parted = [value for value in (*write.indices, *write.values) if self.values.differs(value, file)]
+            if parted and self._counts(write.node, file) and self._can_agree(write.node, file):
+                self._agree_on_write(write, file)
+
+    def _agree_on_write(self, write: Write, file: SourceFile) -> None:
+        if any(self.values.differs(index, file) for index in write.indices):
+            message = "each rank may set other weights here, by its share of the data"
+            advice = "choose them by what is the same on all ranks, as rank_0_decides() and mean_over_ranks() return it"
+            self._review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
+            return
+        found = [value for value in write.values if self.values.differs(value, file)]
+        for value in found:
+            self._take_mean(value, file)
+        if not all(self._means.is_mean(value, file) for value in found):
+            message = (
+                "weights are set by the mean of what each share gives: of the whole batch it may be another number"
+            )
+            advice = "make it of means over ranks: a standard deviation of those of x and of x ** 2"
+            self._review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
+        elif found:
+            message = "weights are set by the mean over ranks: their shares of the data differ"
+            self._converted(Code.PLAIN_AGREEMENT, file, write.node, message)
+
+    def _take_mean(self, value: cst.BaseExpression, file: SourceFile) -> None:
+        wrap(file, value, self._runtime.name(file, _MEAN))
+
+    def _differs(self, test: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a condition differs by rank: by values, or by how many of them there are."""
+        return (
+            self.values.differs(test, file)
+            or sizes_differ(test, file, self.values, self._totals)
+            or self._sizes.differ(test, file)
+        )
+
+    def _counts(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether a node may run with this loop, and not just with one that stays."""
+        if file not in self._staying:
+            return True
+        function = file.function(node)
+        own = {id(step.file) for step in self._plan.facts.operations.steps}
+        is_leading = id(function or file.module) in self._leading
+        return is_leading or bool(own & self._flow.callers.files_of(function))
+
+    def _can_agree(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether all ranks come by a place; where rank 0 alone may, that is for review."""
+        if self._lone.are_never_at(node, file):
+            return True
+        note = self._lone.note(node, file, self._cause_at(node, file))
+        if note is not None:
+            self._review(note)
+        return False
+
+    def _is_timed(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        return self.values.differs(node, file) and not self.values.of_samples.differs(node, file)
+
+    def _cause_at(self, node: cst.CSTNode, file: SourceFile) -> str:
+        return "the time that each reads" if self._is_timed(node, file) else "their shares of the data"
+
+
+def _leading(plan: ProgramPlan) -> set[int]:
+    """Return the functions, and modules, that lead to a step or an engine, by identity."""
+    facts = plan.facts
+    places = [(site.file, site.function) for site in facts.all_sites]
+    places += [(step.file, step.function) for step in facts.operations.steps]
+    return {key for place in places for key in facts.flow.callers.leading(*place)}
 
 
 def _is_setting(node: cst.Assign | cst.AugAssign) -> bool:
     return any(map(setting_of, targets(node)))
-
-
-def _concerns(
-    place: cst.CSTNode, function: cst.FunctionDef | None, leading: Collection[int], plan: ProgramPlan
-) -> bool:
-    """Return whether a function, or a module, of another loop's file leads to this loop, or is called from there."""
-    own = {id(place.file) for place in plan.facts.operations.steps}
-    return id(place) in leading or bool(own & plan.facts.flow.callers.files_of(function))
-
-
-def _agree_on_write(
-    write: Write,
-    file: SourceFile,
-    values: RankValues,
-    means: ShareMeans,
-    runtime: RuntimeNames,
-    converted: Converted,
-    review: Review,
-) -> None:
-    if any(values.differs(index, file) for index in write.indices):
-        message = "each rank may set other weights here, by its share of the data"
-        advice = "choose them by what is the same on all ranks, as rank_0_decides() and mean_over_ranks() return it"
-        review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
-        return
-    found = [value for value in write.values if values.differs(value, file)]
-    for value in found:
-        wrap(file, value, runtime.name(file, _MEAN))
-    if not all(means.is_mean(value, file) for value in found):
-        message = "weights are set by the mean of what each share gives: of the whole batch it may be another number"
-        advice = "make it of means over ranks: a standard deviation of those of x and of x ** 2"
-        review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
-    elif found:
-        message = "weights are set by the mean over ranks: their shares of the data differ"
-        converted(Code.PLAIN_AGREEMENT, file, write.node, message)
 
 
 def _schedule_metric(call: cst.Call, file: SourceFile, plan: ProgramPlan) -> cst.BaseExpression | None:
