@@ -264,3 +264,26 @@ def test_methods_that_scale_by_an_attribute_that_changes_are_refused(tmp_path: P
     )
     ((code, message),) = blocked(tmp_path, text)
     assert (code, message) == (Code.PLAIN_PRECISION, "the engine cannot get the GradScaler of this backward()")
+
+
+def test_a_batch_that_updates_the_scaler_without_a_step_keeps_both_updates(tmp_path: Path) -> None:
+    text = body("""
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda")
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            scaler.scale(F.mse_loss(model(x), y)).backward()
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if not torch.isfinite(norm):
+                optimizer.zero_grad()
+                scaler.update()
+                continue
+            scaler.step(optimizer)
+            scaler.update()
+        """)
+    after = convert(tmp_path, text)
+    assert "use_scaler(engine, scaler, update=False)\n" in after and after.count("    scaler.update()\n") == 2
+    assert "    engine.allreduce_gradients()\n    scaler.unscale_(optimizer)\n" in after
+    assert "        optimizer.zero_grad()\n        scaler.update()\n        continue\n    engine.step()\n" in after

@@ -9,6 +9,7 @@ from math import inf
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.equal_tests import never_meet
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.decisions.engines.optional_engines import tests_of_optimizer
 from ds_migrate.plain.decisions.naming.engine_names import KeptInModuleError, UntracedError
 from ds_migrate.plain.decisions.naming.visible_engines import VisibleEngines
@@ -16,7 +17,7 @@ from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Place, Refusal, Site, Step
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code
+from ds_migrate.syntax.nodes import code, receiver
 from ds_migrate.syntax.source import SourceFile
 
 _Assigned = tuple[str, list[Step]]  # the engine of a backward pass, and the steps that use its gradients
@@ -55,9 +56,20 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
 
 
 def _keeps_scaling(steps: Sequence[tuple[Step, str]], facts: LoopFacts) -> bool:
-    """Return whether a GradScaler stays the program's: it may serve several engines, or no name leads to its own."""
-    scaled = [name for step, name in steps if step.scaler is not None]
-    return bool(scaled) and (len(facts.sites) > 1 or LOOKED_UP in scaled)
+    """Return whether a GradScaler stays the program's: for several engines, without a name, or updated without a step.
+
+    A batch whose gradients are not finite may leave its step out, and update the scale.
+    """
+    flow = facts.flow
+    scaled = [(step, name) for step, name in steps if step.scaler is not None]
+    scalers = NOTHING.union(*(flow.values(step.scaler, step.file) for step, _ in scaled if step.scaler is not None))
+    updates = [
+        call for file, call in flow.nodes(cst.Call)
+        if (owner := receiver(call, "update")) is not None and not call.args
+        and of_kind(flow.values(owner, file) & scalers, Kind.SCALER)
+    ]  # fmt: skip
+    is_looked_up = any(name is LOOKED_UP for _, name in scaled)
+    return bool(scaled) and (len(facts.sites) > 1 or is_looked_up or len(updates) > len(scaled))
 
 
 def assign_backwards(plan: ProgramPlan) -> ProgramPlan:

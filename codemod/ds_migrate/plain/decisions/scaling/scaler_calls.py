@@ -69,10 +69,6 @@ def calls_of_engine(
         update = _update_after(step, updates, own, flow)
         updates.remove(update)
         removed.append(update)
-    for left in updates:
-        raise InexactScalingError(
-            "update() follows no step() in its block", left.file, left.node, "call scaler.update() after scaler.step()"
-        )  # fmt: skip
     _check_clips(steps, unscaled, plan)
     _check_escapes(own, flow)
     return removed, [] if plan.is_managed else kept
