@@ -21,11 +21,26 @@ def never_meet(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
 
 def is_set_once(name: str, file: SourceFile) -> bool:
     """Return whether a name, and what it is an attribute of, have one value at most in a file."""
-    found = [
-        n for n in file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
-        if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(n))
-    ]  # fmt: skip
-    return len(found) <= 1
+    return len(_lines_setting(name, file)) <= 1
+
+
+def _lines_setting(name: str, file: SourceFile) -> list[cst.Assign | cst.AnnAssign | cst.AugAssign]:
+    lines = file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign)
+    return [line for line in lines if any(dotted(t) in (name, name.partition(".")[0]) for t in targets(line))]
+
+
+def _is_fixed(name: str, test: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a name has one value, as far as a test sees: only ``__init__`` sets it for another method."""
+    if is_set_once(name, file):
+        return True
+    lines = _lines_setting(name, file) if name.startswith("self.") else []
+    makers = {_function_name(line, file) for line in lines}
+    return makers == {"__init__"} and _function_name(test, file) not in ("__init__", None)
+
+
+def _function_name(node: cst.CSTNode, file: SourceFile) -> str | None:
+    function = file.function(node)
+    return function.name.value if function is not None else None
 
 
 def _tests(file: SourceFile, node: cst.CSTNode) -> dict[str, bool]:
@@ -43,9 +58,9 @@ def _is_settled(test: cst.BaseExpression, file: SourceFile) -> bool:
     """Return whether a test has the same result each time: it is one name, or compares and joins names and literals."""
     name = dotted(test)
     if name is not None:
-        return is_set_once(name, file)
+        return _is_fixed(name, test, file)
     names = _names_of(test)
-    return names is not None and all(is_set_once(name, file) and not _is_set_in_loop(name, file) for name in names)
+    return names is not None and all(_is_fixed(name, test, file) and not _is_set_in_loop(name, file) for name in names)
 
 
 def _is_set_in_loop(name: str, file: SourceFile) -> bool:
