@@ -11,6 +11,7 @@ from ds_migrate.findings import TrialStatus
 from ds_migrate.plain.dataflow.by_rank.rank_statements import RankStatements
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable
 from ds_migrate.plain.dataflow.variables import Variables
+from ds_migrate.plain.ranks.data.losses.sample_sums import SampleSums
 from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments
 from ds_migrate.syntax.source import SourceFile
 from plain_loops import HEADER, LOOP, convert, run
@@ -82,6 +83,23 @@ def test_a_statement_is_looked_at_once_for_all_loops_where_nothing_it_reads_diff
     assert [trial.status for file in report.files for trial in file.trials] == [TrialStatus.CONVERTED] * 3
     assert len(set(looked_at)) > 50
     assert len(looked_at) < 2 * len(set(looked_at))
+
+
+def test_a_name_of_a_sum_over_samples_that_many_lines_set_is_followed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[object] = []
+    find_samples = SampleSums._find_samples
+
+    def counted(sums: SampleSums, node: cst.BaseExpression, file: SourceFile, depth: int, is_changed: bool) -> bool:
+        looked_at.append(node)
+        return find_samples(sums, node, file, depth, is_changed)
+
+    monkeypatch.setattr(SampleSums, "_find_samples", counted)
+    lines = "".join(f"    made = made.view({n}, -1) + torch.cat([made, made])\n" for n in range(12))
+    loss = f"    made = model(x)\n{lines}    loss = made.view(-1).sum()\n"
+    run(tmp_path, train=HEADER + LOOP.replace("    loss = F.mse_loss(model(x), y)\n", loss))
+    assert 0 < len(looked_at) < 2000
 
 
 def parts_of(values: frozenset[Value], count: int) -> frozenset[Value]:

@@ -32,6 +32,7 @@ class SampleSums:
     def __init__(self, flow: Flow, values: RankValues) -> None:
         self._flow = flow
         self._values = values
+        self._known: dict[tuple[int, int, bool], bool] = {}  # by expression, depth and whether it is changed
 
     def holds(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call adds up all numbers of a tensor that is made, number by number, of samples."""
@@ -46,6 +47,12 @@ class SampleSums:
         """
         if not depth or not self._values.differs(node, file):
             return False
+        question = (id(node), depth, is_changed)
+        if question not in self._known:
+            self._known[question] = self._find_samples(node, file, depth, is_changed)
+        return self._known[question]
+
+    def _find_samples(self, node: cst.BaseExpression, file: SourceFile, depth: int, is_changed: bool) -> bool:
         if isinstance(node, cst.UnaryOperation):
             return self._has_samples(node.expression, file, depth, is_changed)
         if isinstance(node, cst.BinaryOperation):
