@@ -331,3 +331,11 @@ def test_a_script_that_starts_its_ranks_names_where_they_read_what_rank_0_alone_
     report = run(tmp_path, data=f"import os\n\nimport numpy as np\n\n\n{index}{read}", train=train)
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert "a rank may read this file before rank 0 has written it" in found
+
+
+def test_a_notebook_as_a_script_that_does_not_compile_is_left_out(tmp_path: Path) -> None:
+    trains = "class Model:\n    def fit(self):\n" + textwrap.indent(LOOP_ALONE, "        ")
+    notebook = "import train\n\nfrom __future__ import annotations\n\nmodel = train.Model()\nprint(model.fit())\n"
+    report = run(tmp_path, train=HEADER + trains, notebook=notebook)
+    assert [file.path.name for file in report.files if file.to_write] == ["train.py"]
+    assert [file.path.name for file in report.files if file.findings] == ["train.py"]
