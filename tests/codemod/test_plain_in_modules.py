@@ -200,3 +200,28 @@ def test_a_module_that_trains_its_own_parameters_is_in_the_engine_as_a_whole(tmp
     """
     after = convert(tmp_path, body(text))
     assert "            model=self,\n" in after and '"zero_optimization": {"stage": 0}' in after
+
+
+def test_a_module_makes_its_optimizer_of_what_its_method_chooses_of_its_parameters(tmp_path: Path) -> None:
+    text = body("""
+        class Learner(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 1)
+                self.optimizer = torch.optim.SGD(self.trained(), lr=0.1)
+
+            def trained(self):
+                return (p for p in self.parameters() if p.requires_grad)
+
+            def update(self, x, y):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.fc(x), y).backward()
+                self.optimizer.step()
+
+
+        learner = Learner()
+        for x, y in DataLoader(data, batch_size=4):
+            learner.update(x, y)
+        """)
+    after = convert(tmp_path, text)
+    assert "model=self,\n" in after and "engine_of(self.optimizer).step()\n" in after

@@ -45,11 +45,11 @@ class ParameterMethod:
 
     def _outside(self, text: str) -> str:
         receiver, _, rest = text.partition(".")
-        if receiver != self.receiver or not rest:
+        if receiver != self.receiver:
             raise UnknownOwnerError(
                 f"{text}, whose parameters a method of {self.holder} returns, is no attribute of it"
             )
-        return f"{self.holder}.{rest}"
+        return f"{self.holder}.{rest}" if rest else self.holder
 
 
 def parameter_method(call: cst.Call, file: SourceFile, flow: Flow) -> ParameterMethod | None:
