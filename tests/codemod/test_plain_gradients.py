@@ -618,6 +618,63 @@ def test_gradients_are_averaged_before_a_function_that_may_clip_them(tmp_path: P
     assert "            self.engine.allreduce_gradients()\n            self.clip(self.model" in text
 
 
+REGULARIZED = """
+    import argparse
+
+    def regularize(model, strength):
+        for p in model.parameters():
+            w = p.view(p.shape[0], -1)
+            p.grad.data += strength * torch.mm(torch.mm(w, w.t()), w).view(p.shape)
+
+    def scale(model, strength):
+        for p in model.parameters():
+            p.grad *= strength / p.grad.norm()
+
+    def pair(first, second, options):
+        def train(x, y):
+            first.optimizer.zero_grad()
+            F.mse_loss(first(x), y).backward()
+            CHANGE(first, options["strength"])
+            first.optimizer.step()
+            second.optimizer.zero_grad()
+            F.mse_loss(second(x), y).backward()
+            CHANGE(second, options["strength"])
+            second.optimizer.step()
+        return train
+
+    class Fitted(Net):
+        def __init__(self):
+            super().__init__()
+            self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def main(options):
+        train = pair(Fitted(), Fitted(), options)
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            train(x, y)
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--strength", type=float, default=0.01)
+    main(vars(parser.parse_args()))
+    """
+
+
+def test_what_all_ranks_add_to_gradients_needs_no_averages(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(REGULARIZED.replace("CHANGE", "regularize")))
+    assert "engine_of(first.optimizer).step()" in after and "allreduce_gradients" not in after
+
+
+def test_what_gradients_are_multiplied_by_is_made_of_averaged_ones(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(REGULARIZED.replace("CHANGE", "scale")))
+    for name in ("first", "second"):
+        line = f"engine_of({name}.optimizer).allreduce_gradients()\n        scale({name}, options"
+        assert line in after
+
+
+def test_an_option_that_each_rank_may_get_its_own_of_changes_no_gradients(tmp_path: Path) -> None:
+    text = body(REGULARIZED.replace("CHANGE", "regularize").replace("strength", "rank"))
+    assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, text)
+
+
 def test_an_unknown_function_that_takes_parameters_before_the_backward_pass_is_no_clipping(tmp_path: Path) -> None:
     before = "self.config['count'](self.model.parameters())"
     text = convert(tmp_path, body(CLIPPED.format(clip="nn.utils.clip_grad_norm_", before=before)))

@@ -100,10 +100,14 @@ class SharedValues:
                 return all(self.is_shared(part, file) for part in (node.func.value, *(arg.value for arg in node.args)))
             if name == "len" and node.args and of_kind(self._flow.values(node.args[0].value, file), Kind.LOADER):
                 return True
+            if name == "vars" and node.args:
+                return is_arguments(node.args[0].value, file, self._flow)
             given_ = [arg for arg in node.args if name != "torch.load" or arg is node.args[0]]
             return name in self._pure and all(self.is_shared(arg.value, file) for arg in given_)
         if isinstance(node, cst.Subscript):
-            return self.is_shared(node.value, file) and all(self.is_shared(index, file) for index in indices_of(node))
+            indices = list(indices_of(node))
+            is_of_rank = any(isinstance(i, cst.SimpleString) and RANK.search(i.value) for i in indices)
+            return not is_of_rank and self._are_shared((node.value, *indices), file)
         if isinstance(node, cst.Name):
             return node.value in ("True", "False", "None") or self._is_shared_name(node, file)
         if isinstance(node, cst.Attribute):
@@ -193,6 +197,8 @@ class SharedValues:
         name, is_argument = node.attr.value, is_arguments(node.value, file, self._flow)
         if name == "requires_grad":  # the engines' parameters are the same on all ranks
             return True
+        if name == "grad":  # which only averaging makes the same
+            return False
         if name in PARTS_OF_TENSORS and not is_argument and self.is_shared(node.value, file):
             return True
         if is_argument and RANK.search(name):

@@ -18,9 +18,11 @@ from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import indices_of
+from ds_migrate.syntax.nodes import called_name, indices_of
 from ds_migrate.syntax.source import SourceFile
 
+_LINEAR = (cst.AddAssign, cst.SubtractAssign, cst.MultiplyAssign, cst.DivideAssign)
+_LINEAR_METHODS = frozenset({"add_", "sub_", "mul_", "div_", "masked_fill_"})
 _NO_CHANGE = ("__", "detach_", "requires_grad_")
 
 
@@ -28,17 +30,22 @@ def decide_changes(plan: ProgramPlan) -> ProgramPlan:
     """Refuse changes of gradients, but for those of an engine that has averaged them by then, in its parameters.
 
     That is where it averages them in ``backward()``, or is made to before the change, at stage 0, and the change is the
-    same on all ranks.
+    same on all ranks. What such a change adds or multiplies by, the mean of all ranks' gradients gets as well where
+    ``step()`` averages them later.
     """
     has_runtime = plan.facts.options.runtime
     averagings = [*plan.averagings]
-    conditions = RankConditions(plan.facts.flow, CommonTensors(plan.facts.flow).is_common)
+    flow = plan.facts.flow
+    averaged = RankConditions(flow, CommonTensors(flow).is_common)
+    of_shares = RankConditions(flow, CommonTensors(flow, are_averaged=False).is_common)
     refusals = []
     for place, values in acting_changes(plan):
-        is_same = values is not None and all(conditions.is_shared(value, place.file) for value in values)
-        before = [] if plan.is_managed else find_averagings(place, plan)
+        is_same = values is not None and all(averaged.is_shared(value, place.file) for value in values)
+        is_linear = is_same and _is_linear(place.node, place.file)
+        is_kept = plan.is_managed or (is_linear and all(of_shares.is_shared(v, place.file) for v in values or ()))
+        before = [] if is_kept else find_averagings(place, plan)
         averagings += before
-        if not (has_runtime and is_same and (plan.is_managed or before)):
+        if not (has_runtime and is_same and (is_kept or before)):
             refusals.append(
                 Refusal(
                     Code.PLAIN_GRADIENTS, place.file, place.node, "gradients are changed between backward() and step()",
@@ -106,6 +113,14 @@ def _is_named(function: cst.FunctionDef, plan: ProgramPlan) -> bool:
         for node in file.spelled(function.name.value)
         if isinstance(node, cst.Name)
     )
+
+
+def _is_linear(gradient: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a change adds to gradients, or multiplies them: then it may precede or follow their mean."""
+    statement = file.around(gradient, cst.AugAssign, cst.Call)
+    if isinstance(statement, cst.AugAssign):
+        return isinstance(statement.operator, _LINEAR)
+    return isinstance(statement, cst.Call) and called_name(statement) in _LINEAR_METHODS
 
 
 def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExpression] | None]]:

@@ -18,16 +18,22 @@ _NAMED = frozenset({"named_parameters", "named_modules", "named_children"})
 
 
 class CommonTensors:
-    """The parameters and gradients that a program names as such, and the names that modules have for them."""
+    """The parameters and gradients that a program names as such, and the names that modules have for them.
 
-    def __init__(self, flow: Flow) -> None:
+    Args:
+        flow: of the program.
+        are_averaged: whether gradients are those of all ranks.
+    """
+
+    def __init__(self, flow: Flow, are_averaged: bool = True) -> None:
         self._flow = flow
+        self._are_averaged = are_averaged
         self._writes = WeightWrites(flow)
 
     def is_common(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the same on all ranks: a parameter, a gradient, a name, a class."""
         if self._writes.is_gradient(node, file):
-            return True
+            return self._are_averaged
         if isinstance(node, cst.Name):
             return self._taken(node, file) in ("parameters", "named_parameters", "params", "name")
         if isinstance(node, cst.Call) and dotted(node.func) in _ASKS and isinstance(node.args[0].value, cst.Name):
