@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import libcst as cst
+
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.backward_passes import is_beside
@@ -22,6 +24,7 @@ from ds_migrate.plain.ranks.processes.environments import unseeded_environments
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
+from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
 from ds_migrate.plain.recognition.batches.loaders import are_mixed, loaders_of
 from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, is_whole_stream
@@ -65,91 +68,149 @@ def share_data(
     Args:
         files: the program's, in which samples may be counted.
     """
-    is_of_one_process = not is_called(INIT, plan.facts.flow)
-    steps = [step for step, _ in plan.steps]
-    unfed = [step for step in steps if not (starts_ranks(step, plan.facts) or _is_fed(step, plan))]
-    advice = (
-        "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
-        "what these would end or skip"
-    )
-    drawing = [file for file in files if may_run_alone(file, plan.facts)] if unfed else []
-    is_acting = any(True for _ in unseeded_environments(drawing, plan.facts.flow))
-    beside = ", beside what their separate environments give" if is_acting else ", with one seed"
-    for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
-        is_of_round = any(
-            is_of_one_round(draw, plan.facts.flow) for draw in drawn_batches(step.file, step.node, plan.facts)
+    _Shares(plan, files, runtime, converted, review).write()
+
+
+class _Shares:
+    """The loaders of a program that each rank gets a share of.
+
+    Attributes:
+        divided: those that the program divides by the rank already.
+        makers: those that are divided here; of a program that starts ranks itself, those that it does not divide.
+        alone: those of scripts that run on one rank as they are.
+    """
+
+    def __init__(
+        self, plan: ProgramPlan, files: list[SourceFile], runtime: RuntimeNames, converted: Converted, review: Review
+    ) -> None:
+        self._plan = plan
+        self._facts = plan.facts
+        self._flow = plan.facts.flow
+        self._files = files
+        self._runtime = runtime
+        self._converted = converted
+        self._review = review
+        self._is_of_one_process = not is_called(INIT, self._flow)
+        self._steps = [step for step, _ in plan.steps]
+        makers = [(f, m) for f, m in training_loaders(self._steps, self._facts) if can_be_sharded(m, f, self._flow)]
+        self.divided = [(f, m) for f, m in makers if divides_itself(m, f, self._flow)]
+        self.makers = [m for m in makers if self._is_of_one_process or m not in self.divided]
+        self.alone = [(file, maker) for file, maker in self.makers if runs_alone(file, self._flow)]
+
+    def write(self) -> None:
+        """Divide the loaders, and review what that changes."""
+        self._note_sources()
+        self._note_samplers()
+        if self.alone:
+            self._count_samples()
+        whole, written = set[int](), set[tuple[int, str]]()
+        mixed = self._mixed()
+        for file, maker in self.makers:
+            self._note_data(file, maker)
+            is_shared = id(maker) in mixed or may_evaluate(maker, file, self._steps, self._facts)
+            names = names_of(maker, self._steps, self._facts) if is_shared else []
+            phase = training_phase(maker, file, self._steps) if is_shared and not names else None
+            names += [phase] if phase is not None else []
+            if names:
+                self._divide_names(maker, file, names, written)
+            elif not self._divide(maker, file, is_shared):
+                whole.add(id(maker))
+        if self._is_of_one_process:
+            undecided = undecided_training({id(maker) for _, maker in self.makers}, self._facts)
+            for note in (*undecided, *evaluated_shares(whole, written, self._files, self._plan)):
+                self._review(note)
+
+    def _note_sources(self) -> None:
+        """Review the steps that no loader feeds."""
+        unfed = [step for step in self._steps if not (starts_ranks(step, self._facts) or _is_fed(step, self._plan))]
+        advice = (
+            "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
+            "what these would end or skip"
         )
-        reason = (
-            "each round makes this step's loaders for one batch" if is_of_round else "no DataLoader feeds this step"
-        )
-        message = f"{reason}: several ranks train on the same data{beside}"
-        review(Note(Code.PLAIN_SAMPLER, step.file, step.node, message, advice))
-    for note in other_sources(steps, plan.facts, advice) if is_of_one_process else ():
-        review(note)
-    makers = [(f, m) for f, m in training_loaders(steps, plan.facts) if can_be_sharded(m, f, plan.facts.flow)]
-    divided = [(f, m) for f, m in makers if divides_itself(m, f, plan.facts.flow)]
-    if not is_of_one_process:
-        makers = [maker for maker in makers if maker not in divided]
-    alone = [(file, maker) for file, maker in makers if runs_alone(file, plan.facts.flow)]
-    if not is_of_one_process and wrapped_modules(plan.facts) and not divides_data(plan.facts.flow):
-        for file, maker in makers:
-            if (file, maker) in alone:
-                continue
-            message = "no sampler divides this loader: each rank trains on all its data, as it did before"
-            keep = "leave it so for the same numbers, or give it a DistributedSampler"
-            review(Note(Code.PLAIN_SAMPLER, file, maker, message, keep))
-        makers = alone
-    for file, maker in divided if is_of_one_process else ():
-        message = "this data is selected by the rank, and shard() divides it once more"
-        review(Note(Code.PLAIN_SAMPLER, file, maker, message, "give the loader all data, or leave out shard()"))
-    if alone:
-        flow = plan.facts.flow
-        of_ranks = {id(m) for f, m in training_loaders(steps, plan.facts) if not runs_alone(f, flow)}
-        counted = count_own_samples(alone, of_ranks, files, flow, runtime, converted)
-        averages = EpochAverages(alone, of_ranks, counted, flow)
-        notes = averages.divide_by_share(files, runtime, converted)
-        for note in (*notes, *counted_draws(alone, flow), *counted_batches(alone, counted, flow)):
-            review(note)
-    mixed = {
-        v.key
-        for step in steps
-        for file, node in sources_of(step.file, step.node, plan.facts, depth=3)
-        if are_mixed(node, file, plan.facts.flow)
-        for v in loaders_of(node, file, plan.facts.flow)
-    }
-    divided_whole, written = set[int](), set[tuple[int, str]]()
-    for file, maker in makers:
-        if is_whole_stream(maker, file, plan.facts.flow) and (file, maker) not in divided:
+        drawing = [file for file in self._files if may_run_alone(file, self._facts)] if unfed else []
+        is_acting = any(True for _ in unseeded_environments(drawing, self._flow))
+        beside = ", beside what their separate environments give" if is_acting else ", with one seed"
+        for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
+            draws = drawn_batches(step.file, step.node, self._facts)
+            is_of_round = any(is_of_one_round(draw, self._flow) for draw in draws)
+            reason = (
+                "each round makes this step's loaders for one batch" if is_of_round else "no DataLoader feeds this step"
+            )
+            message = f"{reason}: several ranks train on the same data{beside}"
+            self._note(step.file, step.node, message, advice)
+        for note in other_sources(self._steps, self._facts, advice) if self._is_of_one_process else ():
+            self._review(note)
+
+    def _note_samplers(self) -> None:
+        """Review loaders without a sampler of a program with samplers, which stay, and those that are divided twice."""
+        if not self._is_of_one_process and wrapped_modules(self._facts) and not divides_data(self._flow):
+            for file, maker in self.makers:
+                if (file, maker) not in self.alone:
+                    message = "no sampler divides this loader: each rank trains on all its data, as it did before"
+                    advice = "leave it so for the same numbers, or give it a DistributedSampler"
+                    self._note(file, maker, message, advice)
+            self.makers = self.alone
+        for file, maker in self.divided if self._is_of_one_process else ():
+            message = "this data is selected by the rank, and shard() divides it once more"
+            self._note(file, maker, message, "give the loader all data, or leave out shard()")
+
+    def _count_samples(self) -> None:
+        """Let counts and averages be those of a rank's share."""
+        training = training_loaders(self._steps, self._facts)
+        of_ranks = {id(m) for f, m in training if not runs_alone(f, self._flow)}
+        counted = count_own_samples(self.alone, of_ranks, self._files, self._flow, self._runtime, self._converted)
+        averages = EpochAverages(self.alone, of_ranks, counted, self._flow)
+        notes = averages.divide_by_share(self._files, self._runtime, self._converted)
+        draws = counted_draws(self.alone, self._flow)
+        for note in (*notes, *draws, *counted_batches(self.alone, counted, self._flow)):
+            self._review(note)
+
+    def _mixed(self) -> set[int]:
+        """Return the calls whose loaders a step takes batches of beside other data, by identity."""
+        return {
+            value.key
+            for step in self._steps
+            for file, node in sources_of(step.file, step.node, self._facts, depth=3)
+            if are_mixed(node, file, self._flow)
+            for value in loaders_of(node, file, self._flow)
+        }
+
+    def _note_data(self, file: SourceFile, maker: cst.Call) -> None:
+        """Review data of which no sampler gives ranks other samples."""
+        if is_whole_stream(maker, file, self._flow) and (file, maker) not in self.divided:
             message = "only this IterableDataset can divide what it gives: several ranks train on the same samples"
             advice = "have it give each rank others, by torch.distributed.get_rank() and get_world_size()"
-            review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
-        if items_ignore_index(maker, file, plan.facts.flow):
+            self._note(file, maker, message, advice)
+        if items_ignore_index(maker, file, self._flow):
             message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
-            advice = "draw them with a separate seed on each rank"
-            review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
-        is_shared = id(maker) in mixed or may_evaluate(maker, file, steps, plan.facts)
-        names = names_of(maker, steps, plan.facts) if is_shared else []
-        phase = training_phase(maker, file, steps) if is_shared and not names else None
-        names += [phase] if phase is not None else []
+            self._note(file, maker, message, "draw them with a separate seed on each rank")
+
+    def _divide_names(
+        self, maker: cst.Call, file: SourceFile, names: list[LoaderName], written: set[tuple[int, str]]
+    ) -> None:
+        """Divide the loaders that train behind the lines that name them; several calls may make that of a name."""
         for one in names:
-            if (id(one.statement), one.text) not in written:  # several calls may make the loader of a name
+            if (id(one.statement), one.text) not in written:
                 written.add((id(one.statement), one.text))
-                line = f"{one.text} = {runtime.name(one.file, 'shard')}({one.text})"
+                line = f"{one.text} = {self._runtime.name(one.file, 'shard')}({one.text})"
                 one.file.after(one.statement, f"if {one.condition}:\n    {line}" if one.condition else line)
-            converted(Code.PLAIN_SAMPLER, one.file, one.statement, "each rank trains on a share of the loader's data")
-            for note in lengths_before_share(maker, file, one, plan.facts) if is_of_one_process else ():
-                review(note)
-        if names:
-            continue
-        wrap(file, maker, runtime.name(file, "shard"))
-        if is_shared and not only_trains(maker, file, steps, plan.facts):
+            self._share(one.file, one.statement)
+            for note in lengths_before_share(maker, file, one, self._facts) if self._is_of_one_process else ():
+                self._review(note)
+
+    def _divide(self, maker: cst.Call, file: SourceFile, is_shared: bool) -> bool:
+        """Divide all that a call makes. Return whether these may be loaders for evaluation too."""
+        wrap(file, maker, self._runtime.name(file, "shard"))
+        may_evaluate = is_shared and not only_trains(maker, file, self._steps, self._facts)
+        if may_evaluate:
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
-            review(Note(Code.PLAIN_SAMPLER, file, maker, message, advice))
-        else:
-            divided_whole.add(id(maker))
-        converted(Code.PLAIN_SAMPLER, file, maker, "each rank trains on a share of the loader's data")
-    for note in undecided_training({id(maker) for _, maker in makers}, plan.facts) if is_of_one_process else ():
-        review(note)
-    for note in evaluated_shares(divided_whole, written, files, plan) if is_of_one_process else ():
-        review(note)
+            self._note(file, maker, message, advice)
+        self._share(file, maker)
+        return may_evaluate
+
+    def _share(self, file: SourceFile, node: cst.CSTNode) -> None:
+        self._converted(Code.PLAIN_SAMPLER, file, node, "each rank trains on a share of the loader's data")
+
+    def _note(self, file: SourceFile, node: cst.CSTNode, message: str, advice: str) -> None:
+        self._review(Note(Code.PLAIN_SAMPLER, file, node, message, advice))
