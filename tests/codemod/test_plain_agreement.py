@@ -247,31 +247,21 @@ _NOT_OF_ALL = "weights are set by the mean of what each share gives: of the whol
 
 
 @pytest.mark.parametrize(
-    ("write", "is_mean"),
+    "write",
     [
-        ("self.shift.data.copy_(-2 * torch.mean(x.abs().view(4, -1), 0))", True),
-        ("m = x.mean(0).unsqueeze(0)\n        self.shift.data.copy_(m.squeeze(0) - 1)", True),
-        ("self.shift.data.copy_(1 / (x.std(0) + 1e-6))", False),
-        ("m = x.mean(0)\n        self.shift.data.copy_(((x - m) ** 2).mean(0))", False),
-        ("m = x.mean(0)\n        m /= x.std()\n        self.shift.data.copy_(m)", False),
-        ("x -= x.mean(0)\n        self.shift.data.copy_((x ** 2).mean(0))", False),
-        ("self.shift.data.copy_(x.mean(0).log())", False),
-        ("self.shift.data.copy_(x.sum(0))", False),
-        ("self.shift = nn.Parameter(x.mean(0))", True),
-        ("self.shift = nn.Parameter(x.std(0))", False),
-        ("self.shift.data.copy_(self.layers(x).mean(0))", True),
-        ("h = F.relu(self.layers(x))\n        self.shift.data.copy_(h.mean(0))", True),
-        ("self.shift.data.copy_(self.normed(x).mean(0))", False),
-        ("self.shift.data = x.mean(0) / x.mean()", False),
+        "self.shift.data.copy_(1 / (x.std(0) + 1e-6))",
+        "m = x.mean(0)\n        m /= x.std()\n        self.shift.data.copy_(m)",
+        "self.shift.data.copy_(x.sum(0))",
+        "self.shift = nn.Parameter(x.mean(0))",
+        "self.shift.data.copy_(self.normed(x).mean(0))",
     ],
 )
-def test_weights_that_are_no_means_of_a_batch_are_for_review(write: str, is_mean: bool, tmp_path: Path) -> None:
+def test_weights_that_a_batch_sets_are_for_review(write: str, tmp_path: Path) -> None:
     norm = ACT_NORM.replace("self.shift.data.copy_(-x.mean(0))\n        self.seen.copy_(x.mean(0))", write)
     report = run(tmp_path, train=HEADER + EPOCHS.format(setup=norm, before="pass", after="pass"))
     after = (report.files[0].after or b"").decode()
     assert "mean_over_ranks(" in after and "mean_over_ranks(nn" not in after
-    found = [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)]
-    assert found == [("DSM616", _NOT_OF_ALL)] * (not is_mean)
+    assert [(f.code, f.message) for _, f in report.findings(Severity.REVIEW)] == [("DSM616", _NOT_OF_ALL)]
 
 
 def test_the_data_of_a_batch_are_not_those_of_weights(tmp_path: Path) -> None:
@@ -823,169 +813,23 @@ def test_a_return_behind_what_all_ranks_do_together_stays_each_rank_s(is_behind:
 
 
 @pytest.mark.parametrize(
-    ("lines", "is_reviewed"),
-    [
-        ("env.reset()\n", True),
-        ("env.reset(seed=3)\nenv.action_space.sample()\n", True),
-        ("env.reset(seed=3)\n", False),
-        ("env.seed(3)\nenv.reset()\n", False),
-        ("env.reset(seed=3)\nenv.action_space.seed(3)\nenv.action_space.sample()\n", False),
-        ("other = gym.make('CartPole-v1')\nother.action_space.seed(3)\nenv.reset(seed=3)\nother.reset(seed=3)\n"
-         "env.action_space.sample()\n", True),
-        ("env.reset(seed=3)\nenv.observation_space.seed(3)\nenv.action_space.sample()\n", True),
-        ("env.observation_space.seed(3)\nenv.reset()\n", True),
-    ],
-)  # fmt: skip
-def test_an_environment_without_a_seed_is_for_review(lines: str, is_reviewed: bool, tmp_path: Path) -> None:
+    "lines", ["env.reset()\n", "env.reset(seed=3)\nother = gym.vector.make('a', 2)\n", "print(env.action_space)\n"]
+)
+def test_each_environment_is_for_review(lines: str, tmp_path: Path) -> None:
+    """The seed of one says nothing of another, nor of the actions that its space draws."""
     setup = "import gymnasium as gym\nenv = gym.make('CartPole-v1')\n"
     report = run(tmp_path, train=HEADER + setup + lines + LOOP)
-    assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
-
-
-SEEDED = """\
-import argparse
-import gymnasium as gym
-parser = argparse.ArgumentParser()
-parser.add_argument("--seed", type=int{default})
-args = parser.parse_args()
-
-def make_env(seed=None):
-    env = gym.make("CartPole-v1")
-    if seed is not None:
-        env.reset(seed=seed)
-    return env
-
-env = make_env({given})
-"""
-
-
-@pytest.mark.parametrize(
-    ("default", "given", "is_reviewed"),
-    [("", "args.seed", True), (", default=None", "seed=args.seed", True), ("", "", True), ("", "seed=3", False),
-     (", default=3", "args.seed", False)],
-)  # fmt: skip
-def test_an_environment_whose_seed_is_none_by_default_is_for_review(
-    default: str, given: str, is_reviewed: bool, tmp_path: Path
-) -> None:
-    setup = SEEDED.format(default=default, given=given)
-    report = run(tmp_path, train=HEADER + setup + LOOP)
-    assert [f.code for _, f in report.findings(Severity.REVIEW)] == (["DSM616"] if is_reviewed else [])
-
-
-TWO_ENVIRONMENTS = """\
-import argparse
-import gymnasium as gym
-import numpy.random as draws
-parser = argparse.ArgumentParser()
-parser.add_argument("--seed", type=int, default=None)
-args = parser.parse_args()
-
-class Scaled(gym.Wrapper):
-    def reset(self, *, seed=None, options=None):
-        state, info = self.env.reset(seed=seed, options=options)
-        return state / 2, info
-
-def make_env(seed=None):
-    env = gym.make("CartPole-v1")
-    if seed is not None:
-        env.reset(seed=seed)
-    return env
-
-def record(env, seed=42):
-    env = gym.wrappers.RecordVideo(env, "videos")
-    env.reset(seed=seed)
-
-"""
-
-
-@pytest.mark.parametrize(
-    ("lines", "places"),
-    [
-        ("env = gym.make('a')\nother = gym.make('b')\nenv.reset()\nother.reset(seed=0)\n", [0]),
-        ("env = gym.make('a')\nother = gym.make('b')\nenv.reset(seed=1)\nother.reset(seed=0)\n", []),
-        ("env = gym.make('a')\nother = gym.make('b')\nprint(env.observation_space)\nother.reset(seed=0)\n", []),
-        ("env = gym.make('a')\nother = gym.make('b', seed=0)\nenv.reset()\nother.reset()\n", [0]),
-        ("env = make_env(args.seed)\nother = make_env()\nenv.reset()\nrecord(other)\n", [0]),
-        ("env = make_env(seed=3)\nother = make_env()\nenv.reset()\nother.reset()\n", [1]),
-        ("env = Scaled(gym.make('a'))\nother = Scaled(gym.make('b'))\nenv.reset(seed=0)\nother.reset()\n", [1]),
-        ("env = gym.vector.SyncVectorEnv([lambda: gym.make('a')])\nother = gym.make('b')\n"
-         "env.reset(seed=0)\nother.reset()\n", [1]),
-        ("env = make_env()\nenv.reset()\ndraws.seed(0)\nenv.action_space.seed(0)\n", [-9]),
-        ("class Agent:\n    def __init__(self, env):\n        self.env = env\n    def play(self):\n"
-         "        self.env.reset()\nagent = Agent(make_env())\nmake_env(3).reset()\nagent.play()\n", [5]),
-    ],
-)  # fmt: skip
-def test_the_seed_of_one_environment_says_nothing_of_another(lines: str, places: list[int], tmp_path: Path) -> None:
-    before = HEADER + TWO_ENVIRONMENTS
-    report = run(tmp_path, train=before + lines + LOOP)
     found = [f for _, f in report.findings(Severity.REVIEW) if "separate environment" in f.message]
-    assert [f.line - before.count("\n") - 1 for f in found] == places
+    assert len(found) == (setup + lines).count("make(")
 
 
-@pytest.mark.parametrize(
-    ("seed", "given"), [("", ", beside what their separate environments give"), ("3", ", with one seed")]
-)
-def test_ranks_that_act_in_separate_environments_do_not_train_on_the_same_data_alone(
-    seed: str, given: str, tmp_path: Path
-) -> None:
+def test_ranks_that_act_in_separate_environments_do_not_train_on_the_same_data_alone(tmp_path: Path) -> None:
     """Two reviews of one script contradicted each other: the same data, and data that differ."""
     loop = LOOP.replace("for x, y in loader:", "for x, y in act(env):").replace(LOOP.splitlines()[0], "")
-    lines = f"env = make_env({seed})\nenv.reset({'seed=3' if seed else ''})\n"
-    report = run(tmp_path, train=HEADER + TWO_ENVIRONMENTS + lines + loop)
+    report = run(tmp_path, train=f"{HEADER}import gym\nenv = gym.make('CartPole-v1')\nenv.reset()\n{loop}")
     found = [f.message for _, f in report.findings(Severity.REVIEW) if "train on the same data" in f.message]
-    assert found == [f"no DataLoader feeds this step: several ranks train on the same data{given}"]
-
-
-WRAPPED = """
-import gymnasium as gym
-
-class Scaled(gym.ObservationWrapper):
-    def observation(self, state):
-        return state / 2
-
-def make(seed=None):
-    env = Scaled(gym.make("CartPole-v1"))
-    if seed is not None:
-        env.reset(seed=seed)
-    return env
-
-def make_thunk(name):
-    def thunk():
-        env = Scaled(gym.make(name))
-        return env
-    return thunk
-
-def play(env):
-    env.reset()
-
-def score(env):
-    env.reset(seed=42)
-
-"""
-
-
-@pytest.mark.parametrize(
-    ("lines", "places"),
-    [
-        ("env = make()\nother = make()\nplay(env)\nscore(other)\n", [0]),
-        ("env = make(1)\nother = make(2)\nplay(env)\nplay(other)\n", []),
-        ("envs = {'one': make(), 'other': make()}\nplay(envs['one'])\nscore(envs['other'])\n", [0]),
-        ("envs = [make() for i in range(2)]\nother = make()\nplay(envs[0])\nscore(other)\n", [0]),
-        ("envs = gym.vector.SyncVectorEnv([make_thunk('a')])\nother = make_thunk('a')()\nplay(envs)\nscore(other)\n",
-         [0]),
-    ],
-)  # fmt: skip
-def test_objects_of_one_class_around_environments_are_seeded_each_by_itself(
-    lines: str, places: list[int], tmp_path: Path
-) -> None:
-    makers = WRAPPED
-    for maker in ("make", "make_thunk"):
-        if f"{maker}(" not in lines:
-            makers = makers.replace(makers[makers.index(f"def {maker}(") :].split("\n\n")[0], "")
-    before = HEADER + makers
-    report = run(tmp_path, train=before + lines + LOOP)
-    found = [f for _, f in report.findings(Severity.REVIEW) if "separate environment" in f.message]
-    assert [f.line - before.count("\n") - 1 for f in found] == places
+    message = "no DataLoader feeds this step: several ranks train on the same data"
+    assert found == [f"{message}, but for what environments without a common seed give"]
 
 
 def test_a_name_that_a_with_statement_binds_is_not_what_another_one_binds_to_it(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import libcst as cst
 import pytest
 from ds_migrate.findings import TrialStatus
 from ds_migrate.plain.dataflow.by_rank.rank_statements import RankStatements
-from ds_migrate.plain.dataflow.values import Kind, Value, Values, Variable
+from ds_migrate.plain.dataflow.values import Kind, Value, Variable
 from ds_migrate.plain.dataflow.variables import Variables
 from ds_migrate.plain.ranks.data.losses.sample_sums import SampleSums
-from ds_migrate.plain.ranks.processes.made_environments import MadeEnvironments
 from ds_migrate.syntax.source import SourceFile
 from plain_loops import HEADER, LOOP, convert, run
 
@@ -44,23 +43,6 @@ def test_an_answer_is_found_again_only_where_a_variable_that_it_reads_has_change
     variables.add(read, frozenset({Value(Kind.OBJECT, 1)}))
     assert variables.derived(("size", 0), answer) == 1
     assert asked == [0, 1]
-
-
-def test_an_environment_that_many_ways_lead_to_is_looked_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    inside = MadeEnvironments._inside
-
-    def counted(environments: MadeEnvironments, value: Value, depth: int) -> Values:
-        asked.append(depth)
-        return inside(environments, value, depth)
-
-    monkeypatch.setattr(MadeEnvironments, "_inside", counted)
-    wraps = "".join(f"e{n + 1} = Both(e{n}, e{n}, e{n}, e{n})\n" for n in range(7))
-    text = "class Both:\n    def __init__(self, *envs):\n        self.envs = envs\n\n\n"
-    run(tmp_path, train=f"import gym\n{HEADER}{text}e0 = gym.make('CartPole-v1')\n{wraps}e7.reset()\n{LOOP}")
-    assert 0 < len(asked) < 1500
 
 
 def test_a_statement_is_looked_at_once_for_all_loops_where_nothing_it_reads_differs_by_rank(

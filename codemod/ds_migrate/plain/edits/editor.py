@@ -35,7 +35,7 @@ from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.other_starts import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
-from ds_migrate.plain.ranks.processes.environments import unseeded_environments
+from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
@@ -103,7 +103,7 @@ class Editor:
         notes = [*self.plan.notes, *copied_engines(self.plan, beside)]
         facts = self.plan.facts
         drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
-        notes += [*unshared_generators(drawing, self.flow), *unseeded_environments(drawing, self.flow)]
+        notes += [*unshared_generators(drawing, self.flow), *separate_environments(drawing, self.flow)]
         shared = [file for file in self._fixed if file not in staying]
         notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]

@@ -32,7 +32,6 @@ from ds_migrate.plain.ranks.agreement.common_operations import (
 )
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
 from ds_migrate.plain.ranks.agreement.metric_syncs import leave_metrics_to_ranks
-from ds_migrate.plain.ranks.agreement.share_means import ShareMeans
 from ds_migrate.plain.ranks.agreement.share_notes import share_notes
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
@@ -115,7 +114,6 @@ class _Decisions:
         self._modules = frozenset(v for site in plan.facts.sites for v in site.of if shares)
         self.values = RankValues(flow, self._loaders, self._modules)
         self._writes = WeightWrites(flow)
-        self._means = ShareMeans(flow, self.values)
         self._changes = data_settings(shares, flow)
         changes = [(file, line) for file, line, _ in self._changes]
         self._common = CommonOperations(plan, self.values, self._writes, changes)
@@ -243,15 +241,12 @@ class _Decisions:
         found = [value for value in write.values if self.values.differs(value, file)]
         for value in found:
             self._take_mean(value, file)
-        if not all(self._means.is_mean(value, file) for value in found):
+        if found:
             message = (
                 "weights are set by the mean of what each share gives: of the whole batch it may be another number"
             )
             advice = "make it of means over ranks: a standard deviation of those of x and of x ** 2"
             self._review(Note(Code.PLAIN_AGREEMENT, file, write.node, message, advice))
-        elif found:
-            message = "weights are set by the mean over ranks: their shares of the data differ"
-            self._converted(Code.PLAIN_AGREEMENT, file, write.node, message)
 
     def _take_mean(self, value: cst.BaseExpression, file: SourceFile) -> None:
         wrap(file, value, self._runtime.name(file, _MEAN))

@@ -20,7 +20,7 @@ from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_training
 from ds_migrate.plain.ranks.data.other_sources import other_sources
 from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
-from ds_migrate.plain.ranks.processes.environments import unseeded_environments
+from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of
@@ -128,8 +128,8 @@ class _Shares:
             "what these would end or skip"
         )
         drawing = [file for file in self._files if may_run_alone(file, self._facts)] if unfed else []
-        is_acting = any(True for _ in unseeded_environments(drawing, self._flow))
-        beside = ", beside what their separate environments give" if is_acting else ", with one seed"
+        is_acting = any(True for _ in separate_environments(drawing, self._flow))
+        beside = ", but for what environments without a common seed give" if is_acting else ", with one seed"
         for step in {id(step.function or step.file): step for step in reversed(unfed)}.values():
             draws = drawn_batches(step.file, step.node, self._facts)
             is_of_round = any(is_of_one_round(draw, self._flow) for draw in draws)
