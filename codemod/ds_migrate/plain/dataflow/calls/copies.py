@@ -38,11 +38,7 @@ class Copies:
 
     def of(self, value: Value, function: int, file: SourceFile, call: cst.Call) -> Value:
         """Return the copy of a value that a call of a function returns; the value itself where it is not made there."""
-        return self.made_by(value, function, file, call) if function in self.functions else value
-
-    def made_by(self, value: Value, function: int, file: SourceFile, call: cst.Call) -> Value:
-        """Return the copy of a value that a call of a function makes, also where an object of a class keeps it."""
-        if value.kind not in SEPARATED or not self.is_made_in(value, function):
+        if function not in self.functions or value.kind not in SEPARATED or not self.is_made_in(value, function):
             return value
         at = id(call), value.key
         if at not in self._keys:
