@@ -31,7 +31,7 @@ from ds_migrate.plain.ranks.agreement.common_operations import (
     test_of,
 )
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
-from ds_migrate.plain.ranks.agreement.metric_syncs import leave_metrics_to_ranks
+from ds_migrate.plain.ranks.agreement.metric_syncs import metrics_of_all_data
 from ds_migrate.plain.ranks.agreement.share_notes import share_notes
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
@@ -78,8 +78,7 @@ def agree(
     decisions = _Decisions(plan, files, staying, shares, decided, runtime, converted, review)
     decisions.agree()
     if shares:
-        leave_metrics_to_ranks(files, decisions.values, converted, review)
-        for note in decisions.notes():
+        for note in (*metrics_of_all_data(files, decisions.values), *decisions.notes()):
             review(note)
     return decided
 

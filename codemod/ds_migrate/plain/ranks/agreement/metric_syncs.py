@@ -8,8 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.decisions.plan import Note, Review
-from ds_migrate.plain.edits.runtime_names import Converted
+from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name
@@ -26,10 +25,8 @@ _MEANS = (
 )  # fmt: skip
 
 
-def leave_metrics_to_ranks(
-    files: Iterable[SourceFile], values: RankValues, converted: Converted, review: Review
-) -> None:
-    """Let metrics of data that each rank has whole add up nothing over ranks, as counts would be n times too large."""
+def metrics_of_all_data(files: Iterable[SourceFile], values: RankValues) -> Iterator[Note]:
+    """Yield a note for each metric of data that each rank has whole: counts over ranks are n times too large."""
     fed = dict[int, set[bool]]()
     for file in files:
         for call in file.nodes(cst.Call):
@@ -40,16 +37,10 @@ def leave_metrics_to_ranks(
                     fed.setdefault(value.key, set()).update(_are_shares(call, file, values, set()))
     for file in files:
         for maker in file.nodes(cst.Call):
-            found = fed.get(id(maker), {True})
-            for metric in _counts(maker, file, values) if False in found else ():
-                if found == {False} and _takes_option(metric):
-                    file.change(metric, _with_option)
-                    message = "each rank has all data of this metric: it adds up nothing over ranks"
-                    converted(Code.PLAIN_SAMPLER, file, metric, message)
-                else:
-                    message = "this metric adds up over ranks what each computes of all data: counts are too large"
-                    advice = f"make one for such data alone, with {_OPTION}=False"
-                    review(Note(Code.PLAIN_SAMPLER, file, metric, message, advice))
+            for metric in _counts(maker, file, values) if False in fed.get(id(maker), ()) else ():
+                message = "this metric adds up over ranks what each computes of all data: counts are too large"
+                advice = f"make one for such data alone, with {_OPTION}=False"
+                yield Note(Code.PLAIN_SAMPLER, file, metric, message, advice)
 
 
 def _counts(maker: cst.Call, file: SourceFile, values: RankValues) -> Iterator[cst.Call]:
@@ -58,11 +49,6 @@ def _counts(maker: cst.Call, file: SourceFile, values: RankValues) -> Iterator[c
     inner = [c for c in calls for v in of_kind(values.flow.values(c, file), Kind.OBJECT) if v.name.startswith(_LIBRARY)]
     if argument(maker, None, _OPTION) is None and not any(name in called_name(maker) for name in _MEANS):
         yield from (part for call in inner for part in _counts(call, file, values)) if inner else (maker,)
-
-
-def _takes_option(maker: cst.Call) -> bool:
-    name = called_name(maker)
-    return not name.endswith(("Collection", "Wrapper", "Tracker", "BootStrapper"))
 
 
 def _are_shares(node: cst.CSTNode, file: SourceFile, values: RankValues, seen: set[int]) -> Iterator[bool]:
@@ -77,12 +63,3 @@ def _are_shares(node: cst.CSTNode, file: SourceFile, values: RankValues, seen: s
         seen.add(id(function))
         for home, call in values.flow.callers.of(function):
             yield from _are_shares(call, home, values, seen)
-
-
-def _with_option(updated: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(updated, cst.Call)
-    option = cst.Arg(
-        cst.Name("False"), cst.Name(_OPTION),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-    )  # fmt: skip
-    return updated.with_changes(args=[*updated.args, option])
