@@ -1,4 +1,4 @@
-"""What is for review where each rank trains on a share of the data: numbers of a share that were those of all data."""
+"""Notes for review where each rank trains on a share of the data: numbers of a share that were those of all data."""
 
 from __future__ import annotations
 
