@@ -105,7 +105,7 @@ def test_each_call_makes_what_it_asks_for(tmp_path: Path, files: dict[str, str],
     after = converted(tmp_path, files)["train"]
     assert '    loader = shard(config.make("loader", loaders))\n    held_out = loader.validation()\n' in after
     assert "    engine, *_ = deepspeed.initialize(\n        model=model,\n        optimizer=optimizer,\n" in after
-    assert '        "train_micro_batch_size_per_gpu": 1,\n' in after
+    assert '        "train_micro_batch_size_per_gpu": loader.batch_size,\n' in after
     assert "            loss = F.mse_loss(engine(x), y)\n            engine.backward(loss)\n" in after
     assert "            print(engine(x))\n" not in after
     assert after.count("shard(") == 1

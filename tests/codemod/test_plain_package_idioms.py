@@ -282,7 +282,7 @@ def test_the_number_of_parameters_and_the_time_are_printed_by_rank_0(tmp_path: P
     ("library", "made", "size"),
     [
         ("torch_geometric.loader.NeighborLoader", "NeighborLoader(data, [25, 10], batch_size=4, shuffle=True)", "4"),
-        ("torch_geometric.loader.NeighborLoader", "NeighborLoader(data, [25, 10], **options)", "1"),
+        ("torch_geometric.loader.NeighborLoader", "NeighborLoader(data, [25, 10], **options)", "loader.batch_size"),
         ("dgl.dataloading.DataLoader", "DataLoader(data, [0, 1], sampler, batch_size=4)", "4"),
         ("monai.data.DataLoader", "DataLoader(data, 2, batch_size=4)", "4"),
         ("torch_geometric.loader.DataLoader", "DataLoader(data, 4)", "4"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
+from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label
 from ds_migrate.syntax.nodes import dotted, last_name, parameter, targets, walk
@@ -117,7 +118,9 @@ def _is_known(name: cst.Name, file: SourceFile, statement: cst.BaseStatement, th
     limit = file.position(statement)
     if not assigned or any(file.position(n) > limit for n in assigned):
         return False
-    return file.position(name) >= limit or always_runs_before(name, statement, file)
+    # Where a branch that may not run reads the name, a line outside must set it.
+    is_on_the_way = file.position(name) >= limit or always_runs_before(name, statement, file)
+    return is_on_the_way or is_always_set(name.value, statement, file)
 
 
 def _is_of_script(node: cst.CSTNode, file: SourceFile) -> bool:

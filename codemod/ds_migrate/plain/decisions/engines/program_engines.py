@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.moved_expressions import at_statement
 from ds_migrate.plain.dataflow.scopes import names_in
@@ -139,10 +140,11 @@ def micro_batch(plan: ProgramPlan, site: Site) -> str:
 
 
 def _has_value(name: str, site: Site) -> bool:
-    """Return whether a name surely has a value where the engine is made: a local one may be of a branch alone."""
+    """Return whether a local name has a value wherever the engine is made: not one of a branch alone."""
     scope = site.file.function(site.statement)
     assigned = site.file.nodes(cst.Assign, below=scope or site.file.module)
-    return not any(name in names_in(t) and site.file.function(n) is scope for n in assigned for t in targets(n))
+    is_local = any(name in names_in(t) and site.file.function(n) is scope for n in assigned for t in targets(n))
+    return not is_local or is_always_set(name, site.statement, site.file)
 
 
 def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
