@@ -287,3 +287,27 @@ def test_a_batch_that_updates_the_scaler_without_a_step_keeps_both_updates(tmp_p
     assert "use_scaler(engine, scaler, update=False)\n" in after and after.count("    scaler.update()\n") == 2
     assert "    engine.allreduce_gradients()\n    scaler.unscale_(optimizer)\n" in after
     assert "        optimizer.zero_grad()\n        scaler.update()\n        continue\n    engine.step()\n" in after
+
+
+def test_a_scaler_of_one_branch_of_an_expression_is_not_taken_back_by_the_other(tmp_path: Path) -> None:
+    text = """
+    class Trainer:
+        def __init__(self, amp):
+            self.model, self.amp = Net(), amp
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train(self):
+            scaler = torch.amp.GradScaler() if self.amp else None
+            for x, y in DataLoader(data, batch_size=4):
+                self.optimizer.zero_grad()
+                loss = F.mse_loss(self.model(x), y)
+                scaler.scale(loss).backward() if self.amp else loss.backward()
+                if self.amp:
+                    scaler.step(self.optimizer)
+                    scaler.update()
+                else:
+                    self.optimizer.step()
+    """
+    after = convert(tmp_path, body(text))
+    line = "            if {}:\n                use_scaler(self.engine, {})\n"
+    assert line.format("self.amp", "scaler") + line.format("not self.amp", "None") in after

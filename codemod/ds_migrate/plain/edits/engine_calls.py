@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from textwrap import indent
+
 import libcst as cst
 
 from ds_migrate.plain.decisions.engines.checkpoints import HELPERS, SETTINGS
@@ -12,7 +15,9 @@ from ds_migrate.plain.edits.expressions import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.recognition.facts import Backward, Clip, Step
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import code
+from ds_migrate.syntax.branches import upwards
+from ds_migrate.syntax.nodes import code, dotted
+from ds_migrate.syntax.one_line import expression_text
 
 _NO_GRAPH = (
     'raise NotImplementedError("an engine has no create_graph: choose an optimizer that is not of second order")'
@@ -95,7 +100,12 @@ def _use_scaler(use: ScalerUse, plan: ProgramPlan, runtime: RuntimeNames, conver
     file, node = use.place.file, use.place.node
     engine = _engine_of(use.place, use.engine, runtime) if isinstance(use.place, Step) else use.engine
     scaler = code(use.scaler) if use.scaler is not None else "None"
-    file.before(file.statement(node), use_scaler(engine, scaler, file, plan, runtime))
+    line = use_scaler(engine, scaler, file, plan, runtime)
+    for inner, outer in takewhile(lambda pair: not isinstance(pair[0], cst.BaseStatement), upwards(file, node)):
+        if isinstance(outer, cst.IfExp) and inner is not outer.test:
+            test, opposite = expression_text(outer.test), "not {}" if dotted(outer.test) else "not ({})"
+            line = f"if {test if inner is outer.body else opposite.format(test)}:\n{indent(line, '    ')}"
+    file.before(file.statement(node), line)
     action = "steps" if isinstance(use.place, Step) else "scales this loss"
     converted(Code.PLAIN_PRECISION, file, node, f"{engine} {action} with {scaler}")
 
