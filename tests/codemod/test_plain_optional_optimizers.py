@@ -108,3 +108,38 @@ def test_an_optimizer_of_a_checkpoint_has_an_engine_too(tmp_path: Path) -> None:
         """
     after = convert(tmp_path, body(text))
     assert 'optimizer = checkpoint["optimizer"]\n    engine, *_ = deepspeed.initialize(' in after
+
+
+GIVEN = """
+    def fit(model, optimizer=None):
+        MAKE
+        for x, y in DataLoader(data, batch_size=4):
+            opt.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            opt.step()
+    """
+IN_BRANCHES = """if optimizer is None:
+            opt = torch.optim.Adam(model.parameters(), lr=0.1)
+        elif callable(optimizer):
+            opt = optimizer(model.parameters())
+        else:
+            opt = optimizer"""
+BEFORE = """opt = optimizer
+        if opt is None:
+            opt = torch.optim.Adam(model.parameters(), lr=0.1)"""
+IN_ITS_NAME = """if opt is None:
+            opt = torch.optim.Adam(model.parameters(), lr=0.1)"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GIVEN.replace("MAKE", IN_BRANCHES),
+        GIVEN.replace("MAKE", BEFORE),
+        GIVEN.replace("MAKE", IN_ITS_NAME).replace("optimizer=", "opt="),
+    ],
+)
+def test_an_optimizer_that_a_caller_gives_has_an_engine_too(text: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(text))
+    assert "\n    engine, *_ = deepspeed.initialize(\n" in after and "        engine.step()\n" in after
+    assert '"stage": 0' in after  # its class is unknown

@@ -135,6 +135,7 @@ class Site:
             and ``makers`` are of all of them.
         is_changed: whether another optimizer takes its place while it trains, or it gets further groups.
         clause: the loop that goes through the optimizers of a comprehension, of which each has an engine.
+        may_be_given: whether a condition takes one that is made elsewhere, as an argument or in a checkpoint.
     """
 
     file: SourceFile
@@ -154,6 +155,7 @@ class Site:
     again: Sequence[Site] = ()
     is_changed: bool = False
     clause: str = ""
+    may_be_given: bool = False
 
     @property
     def all(self) -> tuple[Site, ...]:

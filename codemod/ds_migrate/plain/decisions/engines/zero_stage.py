@@ -38,6 +38,8 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
         return "there are several engines"
     if site.is_changed:
         return "the optimizer is replaced, or gets further groups, while it trains"
+    if site.may_be_given:
+        return "the optimizer may be one that is made elsewhere"
     if is_made_again(site, plan.facts):
         return "the optimizer is made anew while its module stays"
     if plan.has_scaler:

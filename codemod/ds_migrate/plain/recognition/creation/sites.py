@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.classes import PROPERTIES, is_decorated
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Value, Values
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.recognition.creation.added_groups import added_groups, named_before, owners_of_later
 from ds_migrate.plain.recognition.creation.bindings import Bound, UnboundError, bindings_of
 from ds_migrate.plain.recognition.creation.module_names import modules_at
@@ -87,11 +87,12 @@ def _sites_of(variable: tuple[int, str], members: list[Bound], steps: Sequence[S
     found = []
     optimizers = frozenset(member.optimizer for member in members)
     own = [step for step in steps if step.optimizers & optimizers]
-    for together, statement in _constructions(members, own, flow.callers):
+    for together, end in _constructions(members, own, flow):
+        statement = _behind_other_values(together[0], end, own, flow)
         site = _site(variable, together, statement, flow)
         if isinstance(site, Refusal):
             return site
-        found.append(site)
+        found.append(replace(site, may_be_given=statement is not end))
     first, *again = found
     if not again:
         return first
@@ -110,7 +111,7 @@ def _sites_of(variable: tuple[int, str], members: list[Bound], steps: Sequence[S
 
 
 def _constructions(
-    members: list[Bound], steps: Sequence[Step], callers: Callers
+    members: list[Bound], steps: Sequence[Step], flow: Flow
 ) -> list[tuple[list[Bound], cst.BaseStatement]]:
     """Divide what is bound to a variable: each time what one statement binds, behind which an engine is made."""
     found: list[tuple[list[Bound], cst.BaseStatement]] = []
@@ -120,34 +121,55 @@ def _constructions(
         if is_beside and file.function(before[0].statement) is function:
             together = [*before, member]
             uses = {id(step.node) for step in steps if step.file is file and step.function is function}
-            uses |= {id(call) for step in steps for call in callers.leading_to(step.function, file, function)}
+            uses |= {id(call) for step in steps for call in flow.callers.leading_to(step.function, file, function)}
             common = _common_statement([one.statement for one in together], file, dotted(member.target), uses)
             if common is not None:
                 found[-1] = together, common
                 continue
         found.append(([member], member.statement))
-    return [(together, _behind_other_values(together[0], end, steps, callers)) for together, end in found]
+    return found
 
 
 def _behind_other_values(
-    member: Bound, statement: cst.BaseStatement, steps: Sequence[Step], callers: Callers
+    member: Bound, statement: cst.BaseStatement, steps: Sequence[Step], flow: Flow
 ) -> cst.BaseStatement:
-    """Return the statement behind which an engine is made: the ``if`` with another branch that reads the optimizer.
+    """Return the statement behind which an engine is made: the ``if`` whose other way has the optimizer from elsewhere.
 
-    That is where it comes from a checkpoint that holds it whole: ``optimizer = checkpoint["optimizer"]``.
+    It comes from a checkpoint that holds it whole, ``optimizer = checkpoint["optimizer"]``, or it is an argument that
+    no call in the program gives: ``if optimizer is None: optimizer = Adam(...)``.
     """
     file, function = member.file, member.file.function(statement)
     scope = function if function is not None else file.module
+    uses = {id(step.node) for step in steps if step.file is file}
+    uses |= {id(call) for step in steps for call in flow.callers.leading_to(step.function, file, function)}
+    for around in _ways_of_others(member, statement, scope, flow):
+        if not _is_stepped(around, uses):
+            return head_of(around, file)
+    return statement
+
+
+def _ways_of_others(member: Bound, statement: cst.BaseStatement, scope: cst.CSTNode, flow: Flow) -> Iterator[cst.If]:
+    """Yield each ``if`` around a statement whose other way leaves the optimizer that something else has made."""
+    file, name = member.file, dotted(member.target)
+    is_given = isinstance(member.target, cst.Name) and bool(Origins(flow).of(member.target, file).function)
     for line in file.nodes(cst.Assign, cst.AnnAssign, below=scope):
         for target, value in set_values(line):
-            if dotted(target) != dotted(member.target) or not isinstance(value, cst.Subscript):
-                continue
-            around = parting(file, statement, line)
-            uses = {id(step.node) for step in steps if step.file is file}
-            uses |= {id(call) for step in steps for call in callers.leading_to(step.function, file, function)}
-            if isinstance(around, cst.If) and not _is_stepped(around, uses):
-                return head_of(around, file)
-    return statement
+            if dotted(target) == name and value is not None and _is_from_elsewhere(value, file, flow):
+                around = parting(file, statement, line)
+                if isinstance(around, cst.If):
+                    yield around
+                is_given |= around is None
+    if is_given:
+        for outer in takewhile(lambda node: node is not scope, file.ancestors(statement)):
+            if isinstance(outer, cst.If) and any(dotted(part) == name for part in walk(outer.test)):
+                yield outer
+
+
+def _is_from_elsewhere(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    if isinstance(value, cst.Subscript):
+        return True
+    is_made = bool(of_kind(flow.values(value, file), Kind.OPTIMIZER))
+    return not is_made and bool(Origins(flow).of(value, file).function)
 
 
 def _site(variable: tuple[int, str], members: list[Bound], statement: cst.BaseStatement, flow: Flow) -> Site | Refusal:
