@@ -80,9 +80,10 @@ def test_a_loop_over_a_list_steps_the_engines(loop: str, step: str, tmp_path: Pa
     assert step in convert(tmp_path, text)
 
 
-def test_an_appended_optimizer_has_an_engine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", ["[]", "list()"])
+def test_an_appended_optimizer_has_an_engine(empty: str, tmp_path: Path) -> None:
     appended = (
-        "opts = []\nopts.append(torch.optim.Adam(a.parameters()))\nopts.append(torch.optim.SGD(b.parameters()))\n"
+        f"opts = {empty}\nopts.append(torch.optim.Adam(a.parameters()))\nopts.append(torch.optim.SGD(b.parameters()))\n"
     )
     (line,) = [line for line in body(LISTED).splitlines() if line.startswith("opts =")]
     after = convert(tmp_path, body(LISTED).replace(line + "\n", appended))

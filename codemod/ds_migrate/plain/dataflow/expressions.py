@@ -166,6 +166,8 @@ class Expressions:
             return self._evaluated(call, file)
         if builtin == "type" and len(call.args) == 1:
             return self._optimizer_classes(self.values(call.args[0].value, file))
+        if builtin == "list" and not call.args:
+            return frozenset({self.variables.make(Kind.SEQUENCE, call, file)})
         if builtin in _COPIES and call.args:
             found |= of_kind(self.values(call.args[0].value, file), Kind.SEQUENCE)
         for callee in map(self.classes.as_method, callees - of_kind(callees, Kind.PART)):
