@@ -929,3 +929,29 @@ def test_a_variable_that_is_bound_behind_the_optimizer_does_not_name_its_model(g
         Training(Net()).train()
         """
     assert "            model=self.model,\n" in convert(tmp_path, body(text.replace("GIVEN", given)))
+
+
+WEIGHTED = """
+def train(is_weighted, kind):
+    if kind == "net":
+        model = Net()
+    else:
+        raise ValueError(kind)
+    if is_weighted:
+        weights = Net()
+        params = list(model.parameters()) + list(weights.parameters())
+    else:
+        params = list(model.parameters())
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        loss = F.mse_loss(model(x), y)
+        STEP
+
+
+train(False, "net")
+"""
+
+
+def test_a_variable_that_a_condition_sets_is_in_the_engine_where_it_is_there(tmp_path: Path) -> None:
+    text = convert(tmp_path, body(WEIGHTED))
+    assert 'ModuleList([model, *([weights] if "weights" in locals() else [])]),' in text

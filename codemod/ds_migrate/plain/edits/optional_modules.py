@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.syntax.branches import tests_around
-from ds_migrate.syntax.nodes import code, dotted, single_index, targets
+from ds_migrate.syntax.nodes import code, dotted, single_index, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -21,7 +21,9 @@ def listed(module: str, statement: cst.BaseStatement, file: SourceFile) -> str:
 
 
 def _test_of(node: cst.BaseExpression) -> str | None:
-    """Return a test whether an attribute or an item with a literal key is there; None for other expressions."""
+    """Return a test whether a name, an attribute or an item with a literal key is there; None for other expressions."""
+    if isinstance(node, cst.Name):
+        return f'"{node.value}" in locals()'
     if isinstance(node, cst.Attribute) and dotted(node) is not None:
         return f'hasattr({code(node.value)}, "{node.attr.value}")'
     index = single_index(node)
@@ -34,6 +36,8 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
     """Return whether the function of a statement sets an expression, but not on each way to the statement."""
     function = file.function(statement)
     lines = file.nodes(cst.Assign, cst.AnnAssign, below=function or file.module)
+    if function is not None and any(p.name.value == module for p in walk(function.params) if isinstance(p, cst.Param)):
+        return False
     if not any(file.function(line) is function and _sets(line, module) for line in lines):
         return False
     tests = frozenset(code(test) for test, holds in tests_around(file, statement) if holds)
@@ -51,9 +55,16 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
 
 
 def _always_sets(node: cst.CSTNode, module: str, tests: frozenset[str]) -> bool:
-    """Return whether a statement, or a block, sets an expression whichever way it takes where these conditions hold."""
-    if isinstance(node, (cst.Assign, cst.AnnAssign)):
-        return _sets(node, module)
+    """Return whether a statement, or a block, sets an expression whichever way it takes where these conditions hold.
+
+    So does what reads it, which would have failed before, and what leaves the function.
+    """
+    if isinstance(node, (cst.Assign, cst.AnnAssign)) and _sets(node, module):
+        return True
+    if isinstance(node, cst.BaseSmallStatement):
+        return isinstance(node, (cst.Raise, cst.Return)) or any(
+            code(part) == module for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute, cst.Subscript))
+        )
     if isinstance(node, cst.If):
         other = node.orelse
         is_both = code(node.test) in tests or (other is not None and _always_sets(other, module, tests))
