@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plain_loops import HEADER, LOOP, convert
+from plain_loops import HEADER, LOOP, body, convert
 
 IN_MAIN = HEADER + "\ndef main():\n    '''Train.'''\n" + "".join(f"    {line}\n" for line in LOOP.splitlines())
 BLOCK = "\nif __name__ == '__main__':\n    main()\n"
@@ -48,6 +48,48 @@ def test_ranks_start_in_a_function_that_a_package_offers_and_its_script_calls(tm
     after = convert(package, IN_MAIN + BLOCK)
     assert STARTED in after
     assert after.endswith(BLOCK)
+
+
+LIBRARY = IN_MAIN + "\n\ndef repeat(times):\n    for _ in range(times):\n        main()\n"
+
+
+def test_ranks_start_in_each_function_of_a_library_that_other_code_may_call(tmp_path: Path) -> None:
+    after = convert(tmp_path, LIBRARY + "\n\ndef _hidden():\n    return repeat(2)\n\n\ndef last():\n    _hidden()\n")
+    assert STARTED in after and "def repeat(times):\n    init_distributed()\n" in after
+    assert "def _hidden():\n    return" in after and "def last():\n    init_distributed()\n" in after
+
+
+def test_ranks_start_in_what_a_package_offers_below_its_script(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .train import repeat, main\n")
+    after = convert(package, LIBRARY + BLOCK.replace("main()", "repeat(2)"))
+    assert STARTED in after
+    assert "def repeat(times):\n    init_distributed()\n" in after
+
+
+def test_ranks_start_in_a_class_that_a_package_offers_and_its_command_makes(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\ntrain = "package.train:main"\n')
+    (package / "__init__.py").write_text("from .train import Trainer\n")
+    trainer = body("""
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+            def fit(self):
+                for x, y in DataLoader(data, batch_size=4):
+                    OWN_STEP
+
+
+        def main():
+            Trainer(Net()).fit()
+        """)
+    after = convert(package, trainer)
+    assert "def __init__(self, model):\n        init_distributed()\n" in after
+    assert "def main():\n    init_distributed()\n" in after
 
 
 TIMED = """

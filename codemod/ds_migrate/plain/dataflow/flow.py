@@ -148,13 +148,13 @@ class Flow:
         known = [(self.files[path], name) for path, name in self._commands if path in self.files]
         return self._holds(known, function)
 
-    def is_offered(self, function: cst.FunctionDef) -> bool:
-        """Return whether a package has a function among its names, so that code outside the program may call it."""
+    def is_offered(self, definition: cst.FunctionDef | cst.ClassDef) -> bool:
+        """Return whether a package has a function or class among its names: code outside the program may call it."""
         packages = [file for path, file in self.files.items() if path.name == "__init__.py"]
-        return self._holds([(file, function.name.value) for file in packages], function)
+        return self._holds([(file, definition.name.value) for file in packages], definition)
 
-    def _holds(self, names: Iterable[tuple[SourceFile, str]], function: cst.FunctionDef) -> bool:
-        return any(value.key == id(function) for file, name in names for value in self.held((id(file.module), name)))
+    def _holds(self, names: Iterable[tuple[SourceFile, str]], definition: cst.FunctionDef | cst.ClassDef) -> bool:
+        return any(value.key == id(definition) for file, name in names for value in self.held((id(file.module), name)))
 
     def reaches(self, values: Values, wanted: Values) -> bool:
         """Return whether values are among the wanted ones, or keep one of these as an attribute or item."""

@@ -24,7 +24,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
 
     Where such a module stays as it is, ranks start in the functions that it calls. Tests stay as they are: the function
     that they call starts the one rank that they have. A command that the project installs begins in its function, as do
-    a function that its package offers and a test, where a script calls them too.
+    a function that its package offers and a test, where a script calls them too. In a library, which nothing begins at
+    the level of a module, code outside of it may call each function on the way that is not private.
 
     Args:
         draws: one of a module before its block of ``__main__`` has ranks start before that.
@@ -63,6 +64,14 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         staying = [caller for caller, _ in callers if caller in fixed]
         if staying and file not in fixed:
             behind.append((file, first, staying[0]))
+    is_library = not any(function is None or facts.flow.is_command(function) for _, function, _ in seen)
+    found += [
+        (file, first, None)
+        for file, function, _ in seen
+        if function is not None and not is_test_file(file) and not _decorates(function, facts.flow)
+        if _is_public(outer := _named(function, file), file) and (is_library or facts.flow.is_offered(outer))
+        if (first := _first_of_body(function)) is not None
+    ]
     alone = _first_of_body(site.function) if site.function is not None and not found else None
     if alone is not None:
         found.append((site.file, alone, None))
@@ -87,6 +96,15 @@ def _decorates(function: cst.FunctionDef, flow: Flow) -> bool:
 def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], flow: Flow) -> bool:
     """Return whether a package offers a function that scripts alone call in the program."""
     return all(caller.function(call) is None for caller, call in callers) and flow.is_offered(function)
+
+
+def _named(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | cst.ClassDef:
+    """Return what code outside of a module calls to run a function: the class of an ``__init__()``."""
+    return (file.class_around(function) if function.name.value == "__init__" else None) or function
+
+
+def _is_public(definition: cst.FunctionDef | cst.ClassDef, file: SourceFile) -> bool:
+    return not definition.name.value.startswith("_") and any(definition is each for each in file.module.body)
 
 
 def _begins_with(file: SourceFile, call: cst.BaseExpression, draws: EarlyDraws) -> bool:
