@@ -501,6 +501,8 @@ LOSSES = {
     "loss = (out * mask).sum() / len(out)": "",
     "loss = out[mask > 0].mean()": ALL,
     "loss = out[y[:, 0].long(), 0].mean()": ALL,
+    "loss = torch.nanmean(torch.where(mask > 0, (out - y) ** 2, torch.tensor(float('nan'))))": ALL,
+    "loss = ((out - y) ** 2).nanmean(dim=1).mean()": "",
     "kept = out[y[:, 0] > 0, 0:2]\n    loss = kept[:, :1].sigmoid().mean()": ALL,
     "kept = out[y[:, 0] > 0]\n    loss = kept[..., 0].mean()": ALL,
     "one, two = out[y[:, 0] > 0].split([1, 3], dim=1)\n    loss = two.mean()": ALL,

@@ -95,7 +95,8 @@ def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_m
         return False
     if name in MEANS:
         operand = totals.operand(node, file)
-        return operand is not None and totals.reduces(node, file) and is_selected(operand, file, totals)
+        leaves_out = name == "nanmean" or (operand is not None and is_selected(operand, file, totals))
+        return leaves_out and totals.reduces(node, file)
     return name.rstrip("_") in OF_EACH and any(totals.is_total(part, file) for part in given)
 
 
