@@ -955,3 +955,14 @@ train(False, "net")
 def test_a_variable_that_a_condition_sets_is_in_the_engine_where_it_is_there(tmp_path: Path) -> None:
     text = convert(tmp_path, body(WEIGHTED))
     assert 'ModuleList([model, *([weights] if "weights" in locals() else [])]),' in text
+
+
+def test_ranks_start_before_an_engine_that_stands_above_the_first_statement(tmp_path: Path) -> None:
+    """Without a launcher DeepSpeed looked for MPI: the engine of an optimizer among arguments was made first."""
+    made = "torch.optim.SGD(model.parameters(), lr=0.1)"
+    making = f"\n\ndef make_trainer(model):\n    return Trainer(model, {made})\n"
+    main = "from train import *\nmake_trainer(Net()).fit(DataLoader(data, batch_size=4))\n"
+    test = f"def test_it():\n    {main.splitlines()[1]}\n"
+    report = run(tmp_path, train=body(GIVEN_TRAINER) + making, test_train=f"{main.splitlines()[0]}\n\n\n{test}")
+    after = next(file.after for file in report.files if file.path.name == "train.py")
+    assert f"def make_trainer(model):\n    init_distributed()\n    sgd_optimizer = {made}\n" in (after or b"").decode()

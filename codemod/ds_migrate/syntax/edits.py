@@ -66,16 +66,21 @@ class Edits:
         self.claims.gone.add(statement)
 
     def before(
-        self, statement: cst.BaseStatement, code: str, above_comments: bool = False, instead_of: str = ""
+        self,
+        statement: cst.BaseStatement,
+        code: str,
+        above_comments: bool = False,
+        instead_of: str = "",
+        first: bool = False,
     ) -> None:
         """Insert lines before a statement, between it and its comments or above those; ``instead_of`` lines that were
-        inserted there already."""
+        inserted there already, or as the ``first`` of them."""
         into = self.claims.above if above_comments else self.claims.before
         lines = into.setdefault(statement, [])
         if instead_of in lines:
             lines[lines.index(instead_of)] = code
         else:
-            lines.append(code)
+            lines.insert(0 if first else len(lines), code)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self.claims.after.setdefault(statement, []).append(code)

@@ -302,11 +302,16 @@ class SourceFile:
         )
 
     def before(
-        self, statement: cst.BaseStatement, code: str, above_comments: bool = False, instead_of: str = ""
+        self,
+        statement: cst.BaseStatement,
+        code: str,
+        above_comments: bool = False,
+        instead_of: str = "",
+        first: bool = False,
     ) -> None:
         self._claim(statement)
         folded = self._folded(statement, code)
-        self.edits.before(statement, folded, above_comments, self._folded(statement, instead_of))
+        self.edits.before(statement, folded, above_comments, self._folded(statement, instead_of), first)
 
     def after(self, statement: cst.BaseStatement, code: str) -> None:
         self._claim(statement)

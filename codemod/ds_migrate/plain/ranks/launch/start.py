@@ -69,7 +69,7 @@ def start_ranks(
     alone = "world_size=1" if workers else ""  # a program that has not started the ranks it was given by a flag
     for file, statement in beside_workers(workers, groups, facts):
         if file.edits.once(statement, _START):
-            file.before(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
+            file.before(statement, f"{runtime.name(file, 'init_distributed')}({alone})", first=True)
     draws = EarlyDraws(program, facts.flow)
     starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     if groups and entries is not None:
@@ -78,7 +78,7 @@ def start_ranks(
                 file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
         for file, statement in ways_past(groups, facts):
             if file.edits.once(statement, _START):
-                file.before(statement, f"{runtime.name(file, 'init_distributed')}()")
+                file.before(statement, f"{runtime.name(file, 'init_distributed')}()", first=True)
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
         starts = [entry for entry in starts if not starts_group(*entry[:2], groups, facts)]
     given = GivenModels(facts)
@@ -88,7 +88,9 @@ def start_ranks(
             shared = [
                 f"{runtime.name(file, 'share_weights')}({name})" for name in given.names_to_share(statement, file)
             ]
-            file.before(statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet, *shared]))
+            file.before(
+                statement, "\n".join([runtime.start(file), *runtime.device_choice(file), *quiet, *shared]), first=True
+            )
             notes += given.early_copies(statement, file)
             converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks")
             if later is not None:
