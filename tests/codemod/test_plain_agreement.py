@@ -559,6 +559,11 @@ count, found = find(Net())
             "[{'params': model.parameters(), 'lr': found}]",
             "SGD([{'params': model.parameters(), 'lr': mean_over_ranks(found)}])",
         ),
+        (
+            "model.parameters(), lr=0.1",
+            "[dict(params=model.parameters(), lr=found)]",
+            "SGD([dict(params=model.parameters(), lr=mean_over_ranks(found))])",
+        ),
     ],
 )
 def test_numbers_of_a_share_that_rule_training_are_the_mean(old: str, new: str, expected: str, tmp_path: Path) -> None:

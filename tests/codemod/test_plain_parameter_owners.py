@@ -44,6 +44,18 @@ def test_the_variable_of_a_loop_over_modules_is_not_their_engine_s_module(collec
 
 
 @pytest.mark.parametrize(
+    "params",
+    [
+        "[dict(params=first.parameters()), dict(kind='x', params=[second.weight, second.bias], lr=0.2)]",
+        "[dict(params=part.parameters(), lr=0.2) for part in (first, second)]",
+    ],
+)
+def test_groups_of_parameters_may_be_made_by_calls_of_dict(params: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(TWO.format(collect="", params=params)))
+    assert "model=nn.ModuleList([first, second])," in after
+
+
+@pytest.mark.parametrize(
     "loop",
     [
         "for layer in model.modules():\n        if hasattr(layer, 'weight'):\n            weights.append(layer.weight)",

@@ -115,8 +115,8 @@ def _settings(maker: cst.Call, file: SourceFile, flow: Flow) -> Sequence[cst.Arg
 
 
 def _group_settings(file: SourceFile) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """Yield the settings of groups of parameters, which are dicts with the key ``"params"``."""
-    for node in file.nodes(cst.Dict):
+    """Yield the settings of groups of parameters: ``{"params": ..., "lr": ...}`` and ``dict(params=..., lr=...)``."""
+    for node in file.nodes(cst.Dict, cst.Call):
         named = {key: value for key, value in display_items(node) if isinstance(key, str)}
         if "params" in named:
             yield from ((key, value) for key, value in named.items() if key in _NUMBERS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.containers.mappings import is_mapping_call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import FLUENT
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
@@ -93,8 +94,9 @@ def collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, dep
 def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth: int) -> None:
     name = called_name(node)
     params = argument(node, 0, "params")
-    if params is not None and not params.star and of_kind(flow.values(node, file), Kind.OPTIMIZER):
-        collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps
+    is_group = is_mapping_call(node)  # dict(params=..., lr=...)
+    if params is not None and not params.star and (is_group or of_kind(flow.values(node, file), Kind.OPTIMIZER)):
+        collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps, too
         return
     method = parameter_method(node, file, flow)
     if method is not None:

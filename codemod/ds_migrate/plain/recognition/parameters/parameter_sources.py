@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.containers.mappings import display_items, is_mapping_call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
 from ds_migrate.syntax.nodes import dotted, receiver, set_values, targets, walk
@@ -87,8 +88,8 @@ def iterated(loop: cst.For | cst.CompFor, item: cst.CSTNode) -> cst.BaseExpressi
 
 def _parameters_in(item: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yield the parameters of a group, and anything else as it is."""
-    if isinstance(item, cst.Dict):
-        yield from (e.value for e in item.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params")
+    if isinstance(item, cst.Dict) or is_mapping_call(item):
+        yield from (value for key, value in display_items(item) if key == "params")
     else:
         yield item
 
