@@ -267,3 +267,52 @@ def test_a_callback_that_ends_training_by_an_error_does_so_on_all_ranks(
     assert ("if rank_0_decides(self.best is None or value < self.best):" in after) is is_followed
     messages = [f.message for _, f in report.findings(Severity.REVIEW)]
     assert any(m.startswith("a rank that raises this alone") for m in messages) is not is_followed
+
+
+TRAINERS = """\
+import os
+
+RANK = int(os.environ.get("RANK", -1))
+
+
+class Trainer:
+    def __init__(self):
+        self.model, self.lowest = Net(), 9.0
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.loader = DataLoader(data, batch_size=4)
+
+    def train(self):
+        self.total = 0
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.total += loss.item()
+        if RANK in {-1, 0}:
+            self.finish()
+
+    def finish(self):
+        pass
+
+    def evaluate(self):
+        for x, _ in self.loader:
+            print(self.model(x).mean())
+
+
+class Classifier(Trainer):
+    def finish(self):
+        if self.total < self.lowest:
+            self.evaluate()
+
+
+def main(task):
+    {"plain": Trainer, "classes": Classifier}[task]().train()
+"""
+
+
+def test_ranks_do_not_agree_in_a_method_that_replaces_one_that_rank_0_calls(tmp_path: Path) -> None:
+    """Rank 0 waited there for the others, which had ended."""
+    report = run(tmp_path, train=f"{HEADER}{TRAINERS}")
+    after = (report.files[0].after or b"").decode()
+    assert "self.engine.step()" in after and "rank_0_decides" not in after

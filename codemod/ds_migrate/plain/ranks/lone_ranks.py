@@ -125,8 +125,9 @@ class LoneRanks:
             found += [caller for caller in dict.fromkeys(callers) if caller is not None and caller not in found]
 
     def _calls(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
-        """Return the calls of a function; of a method also those by its name of objects that are not followed."""
-        name, known, takes = function.name.value, self._flow.callers.of(function), function.params.params[:1]
+        """Return the calls of a function; of a method also of those that it replaces, and of objects not followed."""
+        name, takes = function.name.value, function.params.params[:1]
+        known = [call for method in (function, *self._replaced(function)) for call in self._flow.callers.of(method)]
         if name.startswith("__") or not takes or takes[0].name.value != "self":
             return known
         unknown = [
@@ -136,6 +137,16 @@ class LoneRanks:
             and not of_kind(self._flow.values(node.value, file), Kind.MODULE, Kind.INSTANCE, Kind.CLASS)
         ]  # fmt: skip
         return [*known, *unknown]
+
+    def _replaced(self, function: cst.FunctionDef) -> Iterator[cst.FunctionDef]:
+        """Yield the methods of what its class is built on that a method replaces, whose calls may run it."""
+        found = self._flow.node_of(id(function))
+        owner = found[0].class_around(function) if found is not None else None
+        for base in self._flow.classes.bases(id(owner)) if owner is not None else ():
+            method = self._flow.classes.method(base, function.name.value)
+            node = self._flow.node(method) if method is not None else function
+            if isinstance(node, cst.FunctionDef) and node is not function:
+                yield node
 
     def _is_of_one(self, node: cst.CSTNode, file: SourceFile, seen: set[int]) -> bool:
         """Return whether every call that leads to the function around a node is on rank 0."""
