@@ -114,3 +114,38 @@ def test_what_unittest_runs_around_tests_is_in_one_process(name: str, is_reviewe
     report = run(tmp_path, train=HEADER + LOOP, test_net=test)
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any("temporary folder" in message for message in found) is is_reviewed
+
+
+def test_all_ranks_wait_before_they_load_a_folder_that_goes_through_several_functions(tmp_path: Path) -> None:
+    text = """
+from pathlib import Path
+
+from transformers import AutoModel
+
+
+def load(base):
+    path = Path(base)
+    name = str(path) if path.is_dir() else base
+    return AutoModel.from_pretrained(name)
+
+
+def export(base):
+    return load(base)
+
+
+def train(base, root):
+    model = load(base)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    folder = Path(root) / "trained"
+    model.save_pretrained(folder)
+    export(str(folder))
+
+
+train("base", "out")
+"""
+    after = (run(tmp_path, train=HEADER + text).files[0].after or b"").decode()
+    assert "    wait_for_all_ranks()\n    return AutoModel.from_pretrained(name)\n" in after

@@ -17,7 +17,7 @@ _UNKNOWN = re.compile(r"[<{*]")  # in a name that is not written out
 BLANK = "{}"
 _NO_NAMES = frozenset({"", ".", ".."})
 _JOINS = frozenset({"join", "joinpath", "Path", "abspath", "expanduser", "str", "realpath", "PurePath"})
-_DEEPEST = 6
+_DEEPEST = 6  # names that lead to each other
 _Value = tuple[cst.BaseExpression, SourceFile]
 
 
@@ -87,8 +87,8 @@ class FileNames:
             return frozenset({_last(text)})
         if isinstance(path, cst.BinaryOperation):
             if isinstance(path.operator, cst.Modulo):
-                return self.of(path.left, file, depth + 1)
-            right = self.of(path.right, file, depth + 1)
+                return self.of(path.left, file, depth)
+            right = self.of(path.right, file, depth)
             if isinstance(path.operator, cst.Divide):
                 return right
             return frozenset(name if "/" in expression_text(path.right) else f"{{}}{name}" for name in right)
@@ -102,15 +102,15 @@ class FileNames:
             items = self._flow.once(_items_by_key).get(str(key.evaluated_value), [])
             return unknown.union(*(self.of(value, home, depth + 1) for value, home in items))
         if isinstance(path, cst.IfExp):
-            return self.of(path.body, file, depth + 1) | self.of(path.orelse, file, depth + 1)
+            return self.of(path.body, file, depth) | self.of(path.orelse, file, depth)
         return unknown
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> frozenset[str]:
         name = called_name(call)
         if name in _JOINS and call.args:
-            return self.of(call.args[-1].value, file, depth + 1)
+            return self.of(call.args[-1].value, file, depth)
         if name == "format" and isinstance(call.func, cst.Attribute):
-            return self.of(call.func.value, file, depth + 1)
+            return self.of(call.func.value, file, depth)
         return frozenset()
 
     def _values(self, node: cst.Name | cst.Attribute, file: SourceFile) -> list[_Value]:
