@@ -422,6 +422,12 @@ def test_a_file_that_all_ranks_load_is_removed_behind_all_of_them(removed: str, 
     assert f"wait_for_all_ranks()\n{load}wait_for_all_ranks()\nif is_main_rank():\n    {removed}\n" in after
 
 
+def test_rank_0_alone_removes_a_folder_whose_files_it_has_removed(tmp_path: Path) -> None:
+    lines = 'os.makedirs("a", exist_ok=True)\ntorch.save(1, "a/b.pt")\nos.remove("a/b.pt")\nos.rmdir("a")\n'
+    after = convert(tmp_path, f"import os\n{HEADER}{LOOP}{lines}")
+    assert 'if is_main_rank():\n    torch.save(1, "a/b.pt")\n    os.remove("a/b.pt")\n    os.rmdir("a")\n' in after
+
+
 def test_the_size_of_a_file_that_rank_0_alone_has_is_printed_by_it_alone(tmp_path: Path) -> None:
     text = """\
 import os

@@ -31,7 +31,7 @@ _BUFFERS = ("io.BytesIO", "io.StringIO", "six.BytesIO", "six.StringIO")
 # Copying or removing what rank 0 has saved: on another rank it may not be there, or gone already.
 _SAVES = (
     "torch.save", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "os.rename", "os.replace",
-    "os.remove", "os.unlink", "os.symlink", "os.link", "os.renames", "os.removedirs", "shutil.rmtree",
+    "os.remove", "os.unlink", "os.symlink", "os.link", "os.renames", "os.rmdir", "os.removedirs", "shutil.rmtree",
     "shutil.copytree", "shutil.make_archive", "os.fsync",
 )  # fmt: skip
 _ARTIFACTS = (
