@@ -225,3 +225,32 @@ def test_the_default_command_counts_loops_in_notebooks(tmp_path: Path, capsys: p
     (tmp_path / "look.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
     main([str(tmp_path)])
     assert "1 file has a plain training loop" in capsys.readouterr().err
+
+
+OF_ACCELERATOR = """
+class Trainer:
+    def __init__(self, config, model):
+        self.accelerator, self.model = config["accelerator"], model
+
+    def fit(self, loader):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.model, optimizer, loader = self.accelerator.prepare(self.model, optimizer, loader)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+"""
+OF_RUNNER = """\
+import accelerate
+from trainer import DataLoader, Net, Trainer, data
+
+config = {}
+config["accelerator"] = accelerate.Accelerator()
+Trainer(config, Net()).fit(DataLoader(data))
+"""
+
+
+def test_a_loop_that_an_accelerator_of_another_file_prepares_stays(tmp_path: Path) -> None:
+    report = run(tmp_path, trainer=HEADER + OF_ACCELERATOR, train=OF_RUNNER)
+    assert {finding.code for _, finding in report.findings()} == {Code.PLAIN_FRAMEWORK}
+    assert not any(file.to_write for file in report.files)

@@ -9,9 +9,9 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Refusal
-from ds_migrate.plain.recognition.libraries.frameworks import framework_of, message_of
+from ds_migrate.plain.recognition.libraries.frameworks import Framework, framework_of, message_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, imported_names
+from ds_migrate.syntax.nodes import dotted, imported_names, last_name
 from ds_migrate.syntax.source import SourceFile
 
 _PARALLEL = {
@@ -62,6 +62,20 @@ def foreign_owners(values: Collection[Value], flow: Flow) -> Iterator[Refusal]:
         given = (call, *(arg.value for arg in call.args[:1]))
         if any(not flow.values(node, file).isdisjoint(values) for node in given):
             yield _owned(file, call, library)
+    for file, call, framework in flow.once(_prepared):
+        if any(not flow.values(arg.value, file).isdisjoint(values) for arg in call.args):
+            yield Refusal(Code.PLAIN_FRAMEWORK, file, call, message_of(framework), framework.way_out)
+
+
+def _prepared(flow: Flow) -> list[tuple[SourceFile, cst.Call, Framework]]:
+    """Return the calls that give an object of Accelerate what they are given, whoever made that object."""
+    return [
+        (file, call, framework)
+        for file, call in flow.nodes(cst.Call)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "prepare"
+        and last_name(call.func.value) == "accelerator" and (framework := framework_of("accelerate.Accelerator"))
+        and not of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
+    ]  # fmt: skip
 
 
 def _calls(flow: Flow) -> list[tuple[SourceFile, cst.Call, str]]:
