@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, run
+from plain_loops import HEADER, body, convert, reviews, run
 
 CURRICULUM = """\
 from torch.utils.data import Dataset
@@ -76,3 +76,33 @@ def test_a_setting_that_is_the_same_on_each_rank_or_that_no_sample_is_made_of_st
 ) -> None:
     after, found = _converted(change, tmp_path)
     assert not found and change in after and "rank_0_decides" not in after
+
+
+FRAMES = """\
+class Frames(DataLoader):
+    def __iter__(self):
+        GIVE
+
+
+loader = Frames(data, batch_size=4)
+MAKE_MODEL
+for x, y in loader:
+    STEP
+"""
+OWN_BATCHES = "the class of this loader draws its batches itself: several ranks train on the same data"
+
+
+@pytest.mark.parametrize(
+    ("give", "is_divided"),
+    [
+        ("yield from (self.dataset[i : i + 4] for i in range(0, len(self.dataset), 4))", False),
+        ("yield from tqdm(super().__iter__(), total=len(self.dataset))", True),
+        ("return iter([self.dataset[rows] for rows in self.batch_sampler])", True),
+    ],
+)
+def test_a_loader_whose_class_draws_batches_without_a_sampler_is_for_review(
+    give: str, is_divided: bool, tmp_path: Path
+) -> None:
+    text = body(FRAMES.replace("GIVE", give))
+    assert (OWN_BATCHES in reviews(tmp_path, text)) is not is_divided
+    assert ("shard(Frames(" in convert(tmp_path, text)) is is_divided

@@ -27,7 +27,7 @@ from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, name
 from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
 from ds_migrate.plain.recognition.batches.loaders import are_mixed, loaders_of
-from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, is_whole_stream
+from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, draws_itself, is_whole_stream
 from ds_migrate.plain.recognition.batches.phases import training_phase
 from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded, items_ignore_index
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
@@ -106,7 +106,8 @@ class _Shares:
         whole, written = set[int](), set[tuple[int, str]]()
         mixed = self._mixed()
         for file, maker in self.makers:
-            self._note_data(file, maker)
+            if self._note_data(file, maker):
+                continue
             is_shared = id(maker) in mixed or may_evaluate(maker, file, self._steps, self._facts)
             names = names_of(maker, self._steps, self._facts) if is_shared else []
             phase = training_phase(maker, file, self._steps) if is_shared and not names else None
@@ -175,8 +176,12 @@ class _Shares:
             for value in loaders_of(node, file, self._flow)
         }
 
-    def _note_data(self, file: SourceFile, maker: cst.Call) -> None:
-        """Review data of which no sampler gives ranks other samples."""
+    def _note_data(self, file: SourceFile, maker: cst.Call) -> bool:
+        """Review data of which no sampler gives ranks other samples. Return whether the loader uses no sampler."""
+        if draws_itself(maker, file, self._flow):
+            message = "the class of this loader draws its batches itself: several ranks train on the same data"
+            self._note(file, maker, message, "have it take what its batch_sampler gives, which shard() divides")
+            return True
         if is_whole_stream(maker, file, self._flow) and (file, maker) not in self.divided:
             message = "only this IterableDataset can divide what it gives: several ranks train on the same samples"
             advice = "have it give each rank others, by torch.distributed.get_rank() and get_world_size()"
@@ -184,6 +189,7 @@ class _Shares:
         if items_ignore_index(maker, file, self._flow):
             message = "items of this dataset do not depend on their index: ranks with one seed draw the same ones"
             self._note(file, maker, message, "draw them with a separate seed on each rank")
+        return False
 
     def _divide_names(
         self, maker: cst.Call, file: SourceFile, names: list[LoaderName], written: set[tuple[int, str]]

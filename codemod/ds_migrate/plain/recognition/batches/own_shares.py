@@ -18,6 +18,7 @@ _NUMBERS = frozenset(
 _RANKS = frozenset({"rank", "global_rank", "shard", "shard_id", "get_rank", "Get_rank"})
 _TAKE = frozenset({"range", "arange", "islice", "split_dataset_by_node"})
 _TAKE_SHARE = frozenset({"split_dataset_by_node", "split_by_node", "DistributedProxySampler"})
+_OF_SAMPLERS = frozenset({"__iter__", "_get_iterator", "_index_sampler", "sampler", "batch_sampler"})
 _DEPTH = 3
 
 
@@ -47,6 +48,21 @@ def _is_whole_stream(value: Value, flow: Flow) -> bool:
 
 def _counts_ranks(node: cst.CSTNode) -> bool:
     return any(_is_number(part) for part in walk(node))
+
+
+def draws_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether the class of a loader makes batches of its dataset in an ``__iter__()`` without a sampler.
+
+    It may hand on what the sampler of a ``DataLoader`` gives, as by ``super().__iter__()``: then a share is divided.
+    """
+    for value in of_kind(flow.values(maker.func, file), Kind.CLASS):
+        methods = [flow.classes.method(value.key, name) for name in ("__iter__", "__next__")]
+        parts = [part for method in methods if method is not None for part in walk(flow.node(method))]
+        used = {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
+        taken = {part.attr.value for part in walk(flow.node(value)) if isinstance(part, cst.Attribute)}
+        if "dataset" in used and not taken & _OF_SAMPLERS:
+            return True
+    return False
 
 
 def divides_data(flow: Flow) -> bool:
