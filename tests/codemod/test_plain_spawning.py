@@ -398,6 +398,37 @@ def test_processes_with_a_group_that_each_rank_starts_further_are_for_review(tmp
     assert message in found
 
 
+LAUNCHER = """
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+class Launcher:
+    def run(self, function, count):
+        if count < 2:
+            function(self)
+            return
+        mp.spawn(self.work, args=(function, count), nprocs=count)
+
+    def work(self, rank, function, count):
+        dist.init_process_group("gloo", rank=rank, world_size=count)
+        function(self)
+
+MAKE_MODEL
+
+def train(launcher):
+    for x, y in DataLoader(data):
+        STEP
+
+if __name__ == "__main__":
+    Launcher().run(train, torch.cuda.device_count())
+"""
+
+
+def test_an_optimizer_that_is_made_before_a_launcher_of_the_program_starts_processes_stays(tmp_path: Path) -> None:
+    ((code, message),) = blocked(tmp_path, body(LAUNCHER))
+    assert code == Code.PLAIN_DISTRIBUTED and "hides what it gives them" in message
+
+
 @pytest.mark.parametrize(
     "sampler", ["shuffle=True", "sampler=DistributedSampler(data) if many else None", "sampler=chosen(data)"]
 )

@@ -146,7 +146,9 @@ def _started(
         else "the program keeps the processes of its ranks, or hides what it gives them, which a launcher starts for "
         "DeepSpeed"
     )
-    may_train = is_spawn(callees) and not workers and file in files
+    makers = ((flow.file(value), flow.node(value)) for step in operations.steps for value in step.optimizers)
+    is_made_first = is_called(INIT, flow) and any(home.function(maker) is None for home, maker in makers)
+    may_train = is_spawn(callees) and (is_made_first and trains if workers else file in files)
     is_shared = any(one.attributes_by_name.get("share_memory") for one in (file, *files))
     if trains and is_shared and not is_called(INIT, flow):
         yield Refusal(
