@@ -293,7 +293,7 @@ class Trainer:
             self.finish()
 
     def finish(self):
-        pass
+        print(self.total)
 
     def evaluate(self):
         for x, _ in self.loader:
@@ -306,8 +306,8 @@ class Classifier(Trainer):
             self.evaluate()
 
 
-def main(task):
-    {"plain": Trainer, "classes": Classifier}[task]().train()
+def main(trainer=None):
+    (trainer or Trainer)().train()
 """
 
 
