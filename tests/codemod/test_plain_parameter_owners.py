@@ -46,6 +46,20 @@ def test_the_variable_of_a_loop_over_modules_is_not_their_engine_s_module(collec
 @pytest.mark.parametrize(
     "params",
     [
+        "[p for each in kept.values() for p in each]",
+        "[{'params': each} for each in kept.values()]",
+        "sum(kept.values(), [])",
+    ],
+)
+def test_parameters_are_followed_through_a_dict_that_keeps_them_by_name(params: str, tmp_path: Path) -> None:
+    collect = "kept = {'a': list(first.parameters()), 'b': list(second.parameters())}"
+    after = convert(tmp_path, body(TWO.format(collect=collect, params=params)))
+    assert "model=nn.ModuleList([first, second])," in after
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
         "[dict(params=first.parameters()), dict(kind='x', params=[second.weight, second.bias], lr=0.2)]",
         "[dict(params=part.parameters(), lr=0.2) for part in (first, second)]",
     ],

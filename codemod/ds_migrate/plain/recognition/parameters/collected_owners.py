@@ -72,9 +72,8 @@ def collect(node: cst.CSTNode, file: SourceFile, flow: Flow, owners: Owners, dep
         params = [e.value for e in node.elements if isinstance(e, cst.DictElement) and text_of(e.key) == "params"]
         if all(isinstance(e.value, cst.List) and not e.value.elements for e in node.elements):
             return  # lists that are filled later
-        if not params:
-            raise UnknownOwnerError("a parameter group has no params")
-        collect(params[0], file, flow, owners, deeper)
+        for value in params or [element.value for element in node.elements]:  # of a group, or by their names
+            collect(value, file, flow, owners, deeper)
     elif isinstance(node, cst.BinaryOperation):
         collect(node.left, file, flow, owners, deeper)
         collect(node.right, file, flow, owners, deeper)
