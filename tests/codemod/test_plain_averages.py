@@ -63,6 +63,14 @@ def test_an_average_by_a_number_that_no_rank_divides_is_for_review(average: str,
     assert _reviews(tmp_path, average, given) == [FIXED]
 
 
+@pytest.mark.parametrize(("given", "is_reviewed"), [("data", True), ("loader", False), ("range(8)", False)])
+def test_an_average_by_the_length_of_a_data_set_that_a_function_is_given_is_for_review(
+    given: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    found = [("DSM612", "this divides the sum over a rank's share by a number that counts all data")]
+    assert _reviews(tmp_path, "return total / len(n)", given) == (found if is_reviewed else [])
+
+
 @pytest.mark.parametrize(
     ("average", "given"),
     [

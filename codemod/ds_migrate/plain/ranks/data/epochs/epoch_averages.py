@@ -113,7 +113,7 @@ def _counts(node: cst.BaseExpression, data: set[str], file: SourceFile, flow: Fl
     if isinstance(node, cst.Call):
         inner = [arg.value for arg in node.args]
         if dotted(node.func) == "len":
-            return bool(inner) and (code(inner[0]) in data or code(inner[0]).endswith(".dataset"))
+            return bool(inner) and (code(inner[0]) in data or _is_data_given(inner[0], file, flow))
         return dotted(node.func) in ("int", "float", "max") and any(_counts(i, data, file, flow, depth) for i in inner)
     if isinstance(node, cst.BinaryOperation):
         is_amount = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply))
@@ -130,6 +130,15 @@ def _counts(node: cst.BaseExpression, data: set[str], file: SourceFile, flow: Fl
     scope = flow.scopes(file).owner(name, node) if isinstance(node, cst.Name) else file.module
     assigned = file.values_of({name}, scope)
     return bool(assigned) and all(_counts(value, data, file, flow, depth - 1) for value in assigned)
+
+
+def _is_data_given(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether an expression is the ``dataset`` of a loader, or an argument for which a call gives a data set."""
+    function = flow.scopes(file).function_of_parameter(node) if isinstance(node, cst.Name) else None
+    if function is None:
+        return code(node).endswith(".dataset")
+    calls = [(caller, flow.given(call, function, code(node), caller)) for caller, call in flow.callers.of(function)]
+    return any(given is not None and code(given.value) in _data_sets(caller) for caller, given in calls)
 
 
 def _loader_beside(count: cst.BaseExpression, loop: cst.For, file: SourceFile) -> str | None:
