@@ -168,6 +168,30 @@ def test_an_average_by_a_number_made_of_all_samples_is_for_review(tmp_path: Path
     assert found == [("DSM612", "this divides the sum over a rank's share by a number that counts all data")]
 
 
+def test_an_average_by_the_length_of_data_beside_the_method_that_makes_the_loader_is_for_review(
+    tmp_path: Path,
+) -> None:
+    text = body("""
+        class Splits:
+            train = data
+
+            def loader(self, split):
+                return DataLoader(getattr(self, split), batch_size=4)
+
+
+        splits = Splits()
+        loader = splits.loader("train")
+        MAKE_MODEL
+        total = 0.0
+        for x, y in loader:
+            LOSS_STEP
+            total += loss.item() * len(x)
+        print(total / len(splits.train))
+        """)
+    found = [f.message for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)]
+    assert found == ["this divides the sum over a rank's share by a number that counts all data"]
+
+
 def test_an_average_by_the_length_of_what_a_data_set_is_made_of_is_for_review(tmp_path: Path) -> None:
     text = body("""
         points = torch.linspace(0, 3, 64)[:, None].expand(64, 4)

@@ -12,6 +12,7 @@ from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.data.epochs.epoch_sums import EpochSums
 from ds_migrate.plain.ranks.data.epochs.fixed_numbers import FixedNumbers
 from ds_migrate.plain.ranks.data.epochs.sample_counts import loader_of
+from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, elements, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -27,7 +28,7 @@ class EpochAverages:
         self._flow = flow
         self._of_ranks = of_ranks
         self._makers = makers
-        self._fixed = FixedNumbers(flow, _data_sets)
+        self._fixed = FixedNumbers(flow, self._data_sets)
         self._sums = EpochSums({id(maker) for _, maker in makers}, flow)
         self._counted = counted  # calls of len() that count the share already
 
@@ -40,7 +41,7 @@ class EpochAverages:
                 found = self._sums.find(node, total, file)
                 if found is None:
                     continue
-                if not _counts(count, _data_sets(file), file, self._flow, _DEPTH):
+                if not _counts(count, self._data_sets(file), file, self._flow, _DEPTH):
                     loop = found.loop if found.is_here else None
                     if not found.is_counter and self._fixed.counts(count, loop, file):
                         yield _of_fixed_number(node, file)
@@ -58,6 +59,23 @@ class EpochAverages:
                     message,
                     "divide by count_samples() of the loader, or by its len() for batches",
                 )
+
+    def _data_sets(self, file: SourceFile) -> set[str]:
+        """Return the expressions of data sets, those too that are kept by what makes the loaders: ``data.train``."""
+        names = _data_sets(file)
+        for call in file.nodes(cst.Call):
+            data = call.args[0].value if dotted(call.func) == "len" and len(call.args) == 1 else None
+            if isinstance(data, cst.Attribute) and self._makes_loaders(dotted(data.value), file):
+                names.add(code(data))
+        return names
+
+    def _makes_loaders(self, owner: str | None, file: SourceFile) -> bool:
+        return owner not in (None, "self") and any(
+            isinstance(call.func, cst.Attribute)
+            and dotted(call.func.value) == owner
+            and loaders_of(call, file, self._flow)
+            for call in file.nodes(cst.Call)
+        )
 
     def _loader_of(self, count: cst.BaseExpression, file: SourceFile) -> str | None:
         """Return the loader of which a number is the length of the data set."""
