@@ -524,6 +524,16 @@ def test_all_ranks_have_the_names_that_rank_0_makes_of_the_time(line: str, after
     assert ("rank_0_text" in after) == ("rank_0_text" in converted)
 
 
+@pytest.mark.parametrize(("head", "is_shared"), [("", True), ("@other\n", False)])
+def test_all_ranks_call_a_function_of_a_library_that_trains(head: str, is_shared: bool, tmp_path: Path) -> None:
+    lines = "folder = time.strftime('%H')\n" + LOOP + "torch.save(model, folder)\nmodel = torch.load(folder)\n"
+    after = convert(
+        tmp_path, f"import time\nfrom other import other\n{HEADER}\n{head}def fit():\n{textwrap.indent(lines, '    ')}"
+    )
+    assert ("folder = rank_0_text(time.strftime('%H'))\n" in after) == is_shared
+    assert ("    wait_for_all_ranks()\n    model = torch.load(folder)\n" in after) == is_shared
+
+
 def test_a_name_that_only_rank_0_makes_stays(tmp_path: Path) -> None:
     function = "def name():\n    stamp = time.strftime('%H')\n    return stamp\n\n\n"
     after = convert(tmp_path, "import time\n" + HEADER + function + LOOP + "torch.save(model, name())\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.by_rank.program_arguments import is_command
+from ds_migrate.plain.dataflow.by_rank.program_arguments import is_command, needs_all_ranks
 from ds_migrate.plain.dataflow.by_rank.shared_values import RANK, Known, SharedValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.syntax.nodes import (
@@ -52,7 +52,7 @@ class RankConditions:
             return True
         self._open.add(id(function))
         calls = self._flow.callers.of(function)
-        is_reached = bool(calls) or is_command(function, self._flow)
+        is_reached = bool(calls) or is_command(function, self._flow) or needs_all_ranks(function, self._flow)
         result = is_reached and all(self.reach_all(call, caller, undecided) for caller, call in calls)
         self._open.discard(id(function))
         return result
