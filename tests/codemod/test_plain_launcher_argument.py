@@ -84,6 +84,31 @@ def test_a_parser_in_a_helper_file_takes_the_argument(
     parse(after, call, monkeypatch)
 
 
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_parser_of_a_class_of_the_program_takes_the_argument(
+    adds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "        self.add_argument('--local_rank', type=int)\n" if adds else ""
+    options = f"""
+import argparse
+
+
+class Parser(argparse.ArgumentParser):
+    def __init__(self):
+        super().__init__("train")
+{own}
+
+def get_args():
+    parser = Parser()
+    parser.add_argument("--lr", type=float)
+    return parser.parse_args()
+"""
+    train = f"from options import get_args\n{HEADER}args = get_args()\n{LOOP}"
+    after = texts(run(tmp_path, options=options, train=train)).get("options", options)
+    assert after.count(GIVEN) == (0 if adds else 1)
+    parse(after, "get_args()", monkeypatch)
+
+
 def test_what_never_runs_with_the_loop_keeps_its_parser(tmp_path: Path) -> None:
     train = f"from options import get_args\n{HEADER}args = get_args()\n{LOOP}"
     after = texts(run(tmp_path, options=OPTIONS, train=train))["options"]

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.idle_code import is_idle
@@ -64,14 +65,19 @@ class LauncherArgument:
         ]
         if self._facts.options.runtime and is_called(INIT, self._flow):
             self._take_variable([place for place in calls if place[0] in self._changeable])
-        parsers = [(file, call) for file, call in calls if self._flow.is_call_of(call, file, _PARSERS)]
+        parsers = [
+            (file, call)
+            for file, call in calls
+            if self._flow.is_call_of(call, file, _PARSERS) or self._own_classes(call, file)
+        ]
         left = {id(parent) for file, call in parsers for parent in self._parents(call, file)}
         if any(argument(call, None, "parents") is not None for _, call in parsers):
             left |= {id(call) for _, call in parsers if _has_no_help(call)}
         taking = self._taking(calls)
         for file, call in parsers:
             parents = {id(parent) for parent in self._parents(call, file)}
-            if id(call) not in left and taking is not None and not taking & {id(call), *parents}:
+            makers = {id(call), *parents, *self._own_classes(call, file)}
+            if id(call) not in left and taking is not None and not taking & makers:
                 yield from self._let_take(file, call)
         for file, call in calls:
             if self._flow.is_call_of(call, file, _OTHERS):
@@ -137,6 +143,11 @@ class LauncherArgument:
             else:
                 found.add(id(maker))
         return found
+
+    def _own_classes(self, call: cst.Call, file: SourceFile) -> set[int]:
+        """Return the classes of the program, by identity, of which a call makes a parser."""
+        classes = of_kind(self._flow.values(call.func, file), Kind.CLASS)
+        return {v.key for v in classes if not _PARSERS.isdisjoint(self._flow.classes.external_bases(v.key))}
 
     def _parents(self, call: cst.Call, file: SourceFile) -> Iterator[cst.CSTNode]:
         """Yield the calls that make the parsers whose arguments a parser has."""
