@@ -281,6 +281,7 @@ def test_rank_0_alone_writes_images_of_other_libraries(line: str, tmp_path: Path
         ("", "wandb.log({'loss': 1.0})", "wandb"),
         ("import nni\n", "nni.report_intermediate_result(1.0)", "NNI"),
         ("from ray import tune\n", "tune.report(loss=1.0)", "Ray"),
+        ("import ray.train.torch\nr = ray.train.torch.TorchTrainer(print)\n", "ray.train.report({'a': 1.0})", None),
         ("wandb.init(project='a')\n", "wandb.log({'loss': 1.0})", None),
         ("", "if is_main_rank():\n    mlflow.log_metric('loss', 1.0)", None),
     ],

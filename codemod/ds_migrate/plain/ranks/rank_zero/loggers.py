@@ -36,7 +36,11 @@ _RECORDS = {
     ),
     "wandb": (frozenset({"wandb.init"}), frozenset({"wandb.log"})),
     "NNI": (frozenset(), frozenset({"nni.report_intermediate_result", "nni.report_final_result"})),
-    "Ray": (frozenset(), frozenset({"ray.tune.report", "ray.train.report", "ray.air.session.report"})),
+    # Each worker of a TorchTrainer reports: it waits for the others.
+    "Ray": (
+        frozenset({"ray.train.torch.TorchTrainer"}),
+        frozenset({"ray.tune.report", "ray.train.report", "ray.air.session.report"}),
+    ),
 }
 _OTHERS = frozenset({
     "neptune.init", "neptune.init_run", "neptune.new.init", "clearml.Task.init", "clearml.Task.create",
