@@ -1386,3 +1386,27 @@ def test_a_name_that_is_deleted_again_is_none_of_what_it_is_elsewhere(end: str, 
     report = run(tmp_path, train=HEADER + STATES.replace("END", end))
     found = [finding.message for _, finding in report.findings()]
     assert any("all ranks run the mean number of rounds" in message for message in found) is differs
+
+
+@pytest.mark.parametrize("name", ["stopping", "self.stopping"])
+def test_an_object_of_a_library_that_is_called_with_what_differs_may_differ(name: str, tmp_path: Path) -> None:
+    """Ranks have other running statistics: one that stopped earlier left the others waiting."""
+    text = """
+    class Trainer:
+        def fit(self):
+            model = nn.Sequential(nn.Linear(4, 1), nn.BatchNorm1d(1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            NAME = EarlyStopping(patience=2)
+            for epoch in range(9):
+                for x, y in DataLoader(data, batch_size=4, shuffle=True):
+                    STEP
+                model.eval()
+                NAME(F.mse_loss(model(data.tensors[0]), data.tensors[1]).item(), model)
+                if NAME.early_stop:
+                    break
+
+
+    Trainer().fit()
+    """
+    after = convert(tmp_path, "from early_stopping_pytorch import EarlyStopping\n" + body(text.replace("NAME", name)))
+    assert f"if rank_0_decides({name}.early_stop):" in after

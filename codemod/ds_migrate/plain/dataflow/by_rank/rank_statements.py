@@ -150,7 +150,13 @@ class RankStatements:
                 yield from self._values.attributes.written_by_name(name)
 
     def _keepers(self, call: cst.Call, file: SourceFile) -> Iterator[Variable]:
-        """Yield the receiver of an unknown method, which may keep its arguments: ``losses.append(loss)``."""
+        """Yield what may keep the arguments of a call.
+
+        It is the receiver of an unknown method, as in ``losses.append(loss)``, or an object that is called for its
+        effect, as in ``early_stopping(loss)``.
+        """
+        if isinstance(file.parent(call), cst.Expr) and are_all(self._flow.values(call.func, file), Kind.OBJECT):
+            yield from self._variables(call.func, file)
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _KEEP_NOTHING:
             return
         function = file.function(call)
