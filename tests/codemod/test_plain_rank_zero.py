@@ -423,6 +423,21 @@ def test_a_file_that_all_ranks_load_is_removed_behind_all_of_them(removed: str, 
     assert f"wait_for_all_ranks()\n{load}wait_for_all_ranks()\nif is_main_rank():\n    {removed}\n" in after
 
 
+def test_files_that_all_ranks_read_in_a_loop_are_removed_behind_all_of_them(tmp_path: Path) -> None:
+    text = """\
+import os
+import numpy as np
+for i in range(2):
+    np.save(f"{i}.npy", np.ones(3))
+total = sum(np.load(f"{i}.npy").sum() for i in range(2))
+for i in range(2):
+    os.remove(f"{i}.npy")
+"""
+    after = convert(tmp_path, text + HEADER + LOOP)
+    read = 'total = sum(np.load(f"{i}.npy").sum() for i in range(2))\n'
+    assert f"wait_for_all_ranks()\n{read}wait_for_all_ranks()\nif is_main_rank():\n    for i in" in after
+
+
 def test_rank_0_alone_removes_a_folder_whose_files_it_has_removed(tmp_path: Path) -> None:
     lines = 'os.makedirs("a", exist_ok=True)\ntorch.save(1, "a/b.pt")\nos.remove("a/b.pt")\nos.rmdir("a")\n'
     after = convert(tmp_path, f"import os\n{HEADER}{LOOP}{lines}")

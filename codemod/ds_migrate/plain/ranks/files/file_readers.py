@@ -20,7 +20,7 @@ from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, dotted, dotted_names, last_name
+from ds_migrate.syntax.nodes import called_name, code, dotted, dotted_names, last_name
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -37,6 +37,7 @@ _READING_METHODS = frozenset({"read_text", "read_bytes", "stat", "lstat"})
 _LISTING_DATASETS = ("torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder")
 _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compressed": ".npz"}  # of names without one
 _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
+_REMOVES = ("os.remove", "os.unlink", "shutil.rmtree")
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
 Read = Place
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
@@ -183,6 +184,8 @@ class FileReaders:
             file.before(place, self._runtime.wait(file))
             message = "ranks wait until rank 0 has written what they read"
             self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
+            if is_removed_later(call, file):
+                file.after(file.statement(call), self._runtime.wait(file))
 
     def waits_before(self, place: cst.CSTNode) -> bool:
         """Return whether ranks wait before a statement already."""
@@ -222,3 +225,15 @@ class FileReaders:
     def _is_of_library(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is of a function of a library: ``glob.glob()``, and not ``Path("data").glob()``."""
         return bool(of_kind(self._facts.flow.values(call.func, file), Kind.EXTERNAL))
+
+
+def is_removed_later(load: cst.Call, file: SourceFile) -> bool:
+    """Return whether the function that loads a file removes it behind this, as rank 0 does while others may load."""
+    loaded = code(load.args[0].value) if load.args else None
+    for call in file.nodes(cst.Call, below=file.function(load) or file.module):
+        of_path = call.func.value if isinstance(call.func, cst.Attribute) and not call.args else None
+        removed = call.args[0].value if dotted(call.func) in _REMOVES and call.args else None
+        path = of_path if of_path is not None and called_name(call).endswith("unlink") else removed
+        if path is not None and code(path) == loaded and file.position(load) < file.position(call):
+            return True
+    return False

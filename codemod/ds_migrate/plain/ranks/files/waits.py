@@ -12,16 +12,15 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
-from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, is_removed_later
 from ds_migrate.plain.ranks.files.looks import first_look
 from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, code, dotted, targets, walk
+from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _EARLY = "a rank may load this file before rank 0 has saved it"
 _ADVICE = "keep the weights in memory, or let all ranks wait before they load"
-_REMOVES = ("os.remove", "os.unlink", "shutil.rmtree")
 _OF_MODULES = ("eval", "train", "parameters", "state_dict")
 
 
@@ -71,21 +70,9 @@ def wait_for_saves(
                 file.before(place, runtime.wait(file))
                 converted(Code.PLAIN_RANK_ZERO, file, call, "ranks wait until rank 0 has saved what they load")
             waits.add(id(place))
-            if _is_removed_later(call, file):
+            if is_removed_later(call, file) and not readers.waits_before(place):
                 file.after(file.statement(call), runtime.wait(file))
     return [*notes, *note_of_callers(f"{_EARLY}, where one run trains first", apart, plan.facts)]
-
-
-def _is_removed_later(load: cst.Call, file: SourceFile) -> bool:
-    """Return whether the function that loads a file removes it behind this, as rank 0 does while others may load."""
-    loaded = code(load.args[0].value) if load.args else None
-    for call in file.nodes(cst.Call, below=file.function(load) or file.module):
-        of_path = call.func.value if isinstance(call.func, cst.Attribute) and not call.args else None
-        removed = call.args[0].value if dotted(call.func) in _REMOVES and call.args else None
-        path = of_path if of_path is not None and called_name(call).endswith("unlink") else removed
-        if path is not None and code(path) == loaded and file.position(load) < file.position(call):
-            return True
-    return False
 
 
 def loads_weights(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
