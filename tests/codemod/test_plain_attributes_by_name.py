@@ -40,6 +40,32 @@ def test_attributes_that_are_set_by_their_names_are_followed(keep: str, tmp_path
     assert "engine_of(self.optimizer).step()\n" in after
 
 
+CURVE = """
+    class Curve(nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            self.register_parameter("weight", nn.Parameter(weight))
+
+        def forward(self, x):
+            return x @ self.weight
+
+        def fit(self):
+            optimizer = torch.optim.SGD([self.weight], lr=0.1)
+            for x, y in DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                loss = F.mse_loss(self(x), y)
+                loss.backward()
+                optimizer.step()
+
+
+    Curve(torch.ones(4, 1)).fit()
+    """
+
+
+def test_a_parameter_that_a_module_registers_by_its_name_belongs_to_the_module(tmp_path: Path) -> None:
+    assert "model=self," in convert(tmp_path, body(CURVE))
+
+
 ENSEMBLE = """
     class Ensemble:
         def __init__(self, n):

@@ -17,11 +17,14 @@ from ds_migrate.syntax.source import SourceFile
 def attributes_set_by(call: cst.Call, file: SourceFile, expressions: Expressions) -> Iterator[tuple[Variable, Values]]:
     """Yield the attributes that a call sets by their names, with what they are set to.
 
-    These are ``setattr(owner, name, value)``, ``owner.__dict__.update(values)`` and ``vars(owner).update(values)``.
+    These are ``setattr(owner, name, value)``, ``owner.register_parameter(name, value)``,
+    ``owner.__dict__.update(values)`` and ``vars(owner).update(values)``.
     Names of which the beginning alone is written are one attribute.
     """
-    if dotted(call.func) == "setattr" and len(call.args) == 3 and not any(arg.star for arg in call.args):
-        owner, name, value = (arg.value for arg in call.args)
+    module = receiver(call, "register_parameter")
+    set_here = [*([module] if module is not None else []), *(arg.value for arg in call.args if not arg.star)]
+    if (module is not None or dotted(call.func) == "setattr") and len(set_here) == 3:
+        owner, name, value = set_here
         given = _looped(name, value, call, file)
         if given is not None:
             yield from _all_of(given, owner, file, expressions)
