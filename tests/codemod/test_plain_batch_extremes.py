@@ -48,6 +48,28 @@ def test_a_loss_that_is_the_largest_of_a_batch_is_for_review(lines: str, is_revi
     assert _reviews(lines, tmp_path) == [OF_BATCH] * is_reviewed
 
 
+def test_a_mean_over_what_a_part_of_the_model_gives_for_selected_samples_is_for_review(tmp_path: Path) -> None:
+    """Shares of ranks have other numbers of selected samples, so that the mean over ranks is not that of all."""
+    text = """
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+
+model = Heads()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4):
+    features = model.body(x)
+    loss = model.head(features[y[:, 0] > 0]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    report = run(tmp_path, train=HEADER + text)
+    assert [finding.message for _, finding in report.findings(Severity.REVIEW)] == [OF_BATCH]
+
+
 @pytest.mark.parametrize(
     "behind",
     [

@@ -65,8 +65,8 @@ def _is_whole(index: cst.BaseSlice) -> bool:
 def _is_of_each(call: cst.Call, file: SourceFile, totals: BatchTotals) -> bool:
     """Return whether a call gives something for each sample: a model's output, a loss that is not reduced."""
     is_known = called_name(call) in KEEPS | OF_EACH | MEANS | SUMS or any(loss_makers(call, file, totals.flow))
-    is_model = bool(of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.INSTANCE, Kind.OBJECT))
-    return (is_known or is_model) and not totals.is_total(call, file)
+    called = of_kind(totals.flow.values(call.func, file), Kind.MODULE, Kind.PART, Kind.INSTANCE, Kind.OBJECT)
+    return (is_known or bool(called)) and not totals.is_total(call, file)
 
 
 def _joined(call: cst.Call, file: SourceFile, totals: BatchTotals) -> list[cst.BaseExpression]:
