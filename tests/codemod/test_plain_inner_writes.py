@@ -26,6 +26,14 @@ WRITTEN = "every rank writes this file, at the same time"
     [
         ("_ = shutil.copy('a', 'b')", "_ = shutil.copy('a', 'b') if is_main_rank() else None"),
         ("out = frame.to_csv('a.csv')", "out = frame.to_csv('a.csv') if is_main_rank() else None"),
+        (
+            "pd.concat([frame, frame]).sort_values('a').to_csv('a.csv')",
+            "if is_main_rank():\n    pd.concat([frame, frame]).sort_values('a').to_csv('a.csv')",
+        ),
+        (
+            "frame.loc[frame['a'].isin([1]), :].to_csv('a.csv')",
+            "if is_main_rank():\n    frame.loc[frame['a'].isin([1]), :].to_csv('a.csv')",
+        ),
         ("box.last = plt.savefig('a.png')", "box.last = plt.savefig('a.png') if is_main_rank() else None"),
         ("[os.remove(p) for p in paths]", "[(os.remove(p) if is_main_rank() else None) for p in paths]"),
         ("[cv2.imwrite(p, 0) for p in paths]", "[(cv2.imwrite(p, 0) if is_main_rank() else None) for p in paths]"),

@@ -33,7 +33,7 @@ _HARMLESS = frozenset(
      "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
      "format_tb", "format_stack", "exc_info", "DataFrame", "Series", "vstack", "hstack", "column_stack",
      "joinpath", "with_suffix", "with_name", "ToPILImage", "resize", "getenv", "absolute", "as_posix", "relative_to",
-     "realpath", "getsize", "fileno", "byte"}
+     "realpath", "getsize", "fileno", "byte", "concat", "isin", "reset_index", "sort_values"}
 )  # fmt: skip
 _PURE = frozenset({"ToPILImage"})  # classes whose objects only compute when they are called
 # Functions of NumPy itself, without those of its packages: all but these only compute.
