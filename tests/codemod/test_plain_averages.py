@@ -236,6 +236,48 @@ def test_a_sum_over_a_share_that_is_shown_is_for_review(
     assert _reviews(tmp_path, shown) == found
 
 
+TALLIED = """
+    hits, seen, labels, right = torch.zeros(3), torch.zeros(3), {}, 0
+    loader = DataLoader(data, batch_size=4, shuffle=True)
+    MAKE_MODEL
+    for x, y in loader:
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for label in range(3):
+            hits[label] += (out.argmax(1)[y == label] == label).sum()
+            seen[label] += (y == label).sum()
+        for label in y.tolist():
+            labels[label] = labels.get(label, 0) + 1
+        right = right + (out.argmax(1) == y).sum().item()
+    SHOWN
+    """
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        ("print(hits.tolist())", [SHOWN]),
+        ("for label in range(3):\n        print(f'{label}: {hits[label]}')", [SHOWN]),
+        ("for label, count in labels.items():\n        print(label, count)", [SHOWN]),
+        ("print(dict(labels))", [SHOWN]),
+        ("print(right)", [SHOWN]),
+        ("name = 'x'\n    for label, count in labels.items():\n        print(name)", []),
+        ("text = 'right: {}'.format(right)\n    print(text)", [SHOWN]),
+        ("print((hits / seen).tolist())", []),
+        ("print(hits[0] / seen[0])", []),
+        ("rates = hits / seen\n    print(rates)", []),
+    ],
+)
+def test_a_count_for_each_label_of_a_share_that_is_shown_is_for_review(
+    shown: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    text = body(TALLIED.replace("SHOWN", shown))
+    assert [(f.code, f.message) for _, f in run(tmp_path, train=text).findings(Severity.REVIEW)] == found
+
+
 @pytest.mark.parametrize(("shown", "found"), [("print(meter.sum)", [SHOWN]), ("print(test_meter.sum)", [])])
 def test_a_sum_of_a_method_that_is_shown_is_for_review(
     shown: str, found: list[tuple[str, str]], tmp_path: Path

@@ -39,7 +39,7 @@ class EpochAverages:
                 if any(id(part) in self._counted for part in walk(count)):
                     continue
                 found = self._sums.find(node, total, file)
-                if found is None:
+                if found is None or self._sums.find(node, count, file) is not None:
                     continue
                 if not _counts(count, self._data_sets(file), file, self._flow, _DEPTH):
                     loop = found.loop if found.is_here else None

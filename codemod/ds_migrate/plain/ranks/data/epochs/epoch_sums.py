@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -11,8 +12,17 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.epochs.sums_of_attributes import SumsOfAttributes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import dotted, number, targets, walk
+from ds_migrate.syntax.nodes import code, dotted, number, receiver, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
+
+
+class Addition(NamedTuple):
+    """A line that adds a value to a sum, or to an item of it: ``hits[label] += 1``."""
+
+    file: SourceFile
+    line: cst.Assign | cst.AugAssign
+    target: cst.BaseExpression
+    value: cst.BaseExpression
 
 
 @dataclass(frozen=True)
@@ -27,13 +37,13 @@ class EpochSum:
 
     loop: cst.For
     file: SourceFile
-    added: Sequence[tuple[SourceFile, cst.AugAssign]]
+    added: Sequence[Addition]
     is_here: bool = True
 
     @property
     def is_counter(self) -> bool:
         """Return whether it adds fixed numbers alone, as to a number of steps."""
-        return all(number(line.value) is not None for _, line in self.added)
+        return all(number(addition.value) is not None for addition in self.added)
 
 
 class EpochSums:
@@ -63,10 +73,9 @@ class EpochSums:
         for loop in file.nodes(cst.For, below=scope or file.module):
             if file.function(loop) is not scope:
                 continue
-            lines = file.nodes(cst.AugAssign, below=loop.body)
-            added = [line for line in lines if any(dotted(target) in names for target in targets(line))]
+            added = [one for one in _additions(loop, file) if dotted(without_index(one.target)) in names]
             if added and self._are_shares(loop.iter, file):
-                yield EpochSum(loop, file, [(file, line) for line in added])
+                yield EpochSum(loop, file, added)
 
     def _are_shares(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         return any(id(self._flow.node(value)) in self._makers for value in loaders_of(node, file, self._flow))
@@ -97,8 +106,8 @@ class EpochSums:
     def _kept(self, total: cst.BaseExpression, file: SourceFile) -> Iterator[EpochSum]:
         """Yield the sums that other functions keep in the attributes of an expression."""
         for part in walk(total):
-            for at, loop, added in self._attributes.sums(part, file) if isinstance(part, cst.Attribute) else ():
-                yield EpochSum(loop, at, [added], is_here=False)
+            for at, loop, (home, line) in self._attributes.sums(part, file) if isinstance(part, cst.Attribute) else ():
+                yield EpochSum(loop, at, [Addition(home, line, line.target, line.value)], is_here=False)
 
     def _returned_by(self, call: cst.Call, index: int | None, file: SourceFile) -> Iterator[EpochSum]:
         given = [arg.value for arg in call.args if loaders_of(arg.value, file, self._flow)]
@@ -113,6 +122,25 @@ class EpochSums:
                 for one in self._sums({name}, at, function) if name is not None else ():
                     if not is_set_behind(name or "", one, function):
                         yield EpochSum(one.loop, at, one.added, is_here=False)
+
+
+def _additions(loop: cst.For, file: SourceFile) -> Iterator[Addition]:
+    """Yield what a loop adds by an operator: ``total += x`` and ``total = total + x``."""
+    for change in file.nodes(cst.AugAssign, below=loop.body):
+        yield Addition(file, change, change.target, change.value)
+    for line in file.nodes(cst.Assign, below=loop.body):
+        target, made = line.targets[0].target, line.value
+        if isinstance(made, cst.BinaryOperation) and isinstance(made.operator, cst.Add):
+            if _reads(made.left, target):
+                yield Addition(file, line, target, made.right)
+            elif _reads(made.right, target):
+                yield Addition(file, line, target, made.left)
+
+
+def _reads(node: cst.BaseExpression, target: cst.BaseExpression) -> bool:
+    """Return whether an expression is what a target holds so far, as ``seen.get(label, 0)`` for ``seen[label]``."""
+    owner = receiver(node, "get") if isinstance(node, cst.Call) else None
+    return code(node) == code(target) or (owner is not None and code(owner) == code(without_index(target)))
 
 
 def _parts(node: cst.BaseExpression) -> Iterator[tuple[int | None, cst.BaseExpression]]:

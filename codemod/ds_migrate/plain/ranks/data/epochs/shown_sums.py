@@ -7,18 +7,22 @@ from itertools import pairwise
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.latest_values import latest_value
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.epochs.epoch_sums import EpochSum, EpochSums, is_set_behind
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, dotted, number
+from ds_migrate.syntax.nodes import called_name, dotted, indices_of, mentions, number, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _SHOWS = frozenset(
     {"print", "debug", "info", "warning", "write", "log", "add_scalar", "add_scalars", "log_metric", "log_metrics"}
 )  # fmt: skip
-_SAME = frozenset({"float", "int", "str", "round", "format", "item", "tolist", "detach", "cpu", "numpy"})
+_SAME = frozenset({
+    "float", "int", "str", "round", "format", "item", "tolist", "detach", "cpu", "numpy", "dict", "list", "sorted",
+    "items", "values",
+})  # fmt: skip
 
 
 def shown_sums(
@@ -35,12 +39,13 @@ def shown_sums(
         for call in file.nodes(cst.Call):
             if called_name(call) not in _SHOWS:
                 continue
-            for part, following in pairwise([*_shown(call.args), None]):
-                found = sums.find(call, part, file) if part is not None else None
+            for shown, following in pairwise([*_shown(call.args), None]):
+                sources = _sources(shown, file, flow) if shown is not None else ()
+                part, found = next(((one, s) for one in sources if (s := sums.find(call, one, file))), (None, None))
                 if part is None or found is None or not _is_of_data(found, values) or _is_changed(part, found):
                     continue
                 is_of_count = following is not None and _is_count(following, sums.find(call, following, file), values)
-                key = id(found.loop), dotted(part) or ""
+                key = id(found.loop), dotted(without_index(part)) or ""
                 if not is_of_count and key not in noted:
                     noted.add(key)
                     yield Note(
@@ -57,8 +62,19 @@ def _shown(args: Iterable[cst.Arg]) -> Iterator[cst.BaseExpression]:
         yield from _parts(arg.value)
 
 
+def _sources(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpression]:
+    """Yield an expression; of a name, also what it is given last, or what a loop takes it from."""
+    yield node
+    if isinstance(node, cst.Name):
+        value = latest_value(node, file, flow.scopes(file))
+        around = [outer for outer in file.ancestors(node) if isinstance(outer, cst.For)]
+        items = [loop.iter for loop in around if mentions(loop.target, {node.value})]
+        for source in (*items, *([value] if value is not None else ())):
+            yield from _parts(source)
+
+
 def _parts(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    if isinstance(node, (cst.Name, cst.Attribute)):
+    if isinstance(node, (cst.Name, cst.Attribute, cst.Subscript)):
         yield node
     elif isinstance(node, cst.Call):
         if called_name(node) not in _SAME:
@@ -85,7 +101,10 @@ def _parts(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def _is_of_data(found: EpochSum, values: RankValues) -> bool:
     """Return whether a sum is made of the data: not of times, and no number of samples or batches."""
-    return any(values.differs(line.value, file) for file, line in found.added)
+    return any(
+        any(values.differs(part, file) for part in (value, *indices_of(target))) or values.depends(line, file)
+        for file, line, target, value in found.added
+    )
 
 
 def _is_count(node: cst.BaseExpression, found: EpochSum | None, values: RankValues) -> bool:
@@ -97,5 +116,5 @@ def _is_count(node: cst.BaseExpression, found: EpochSum | None, values: RankValu
 
 def _is_changed(node: cst.BaseExpression, found: EpochSum) -> bool:
     """Return whether more is made of a sum behind its loop, as an average."""
-    name, scope = dotted(node), found.file.function(found.loop) or found.file.module
-    return name is not None and is_set_behind(name, found, scope)
+    name = dotted(without_index(node))
+    return name is not None and is_set_behind(name, found, found.file.function(found.loop) or found.file.module)
