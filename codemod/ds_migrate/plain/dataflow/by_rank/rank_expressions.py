@@ -33,6 +33,11 @@ CLOCKS = (
     "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
     "datetime.datetime.utcnow",
 )  # fmt: skip
+# What the system draws: no seed makes it the same on each rank.
+DRAWS = (
+    "uuid.uuid1", "uuid.uuid4", "os.urandom", "secrets.choice", "secrets.randbelow", "secrets.randbits",
+    "secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe",
+)  # fmt: skip
 # What is read, besides variables, of nodes that may differ by themselves: shares of loaders; the time, and signals.
 SHARE: Variable = (0, "share")
 PROCESS: Variable = (0, "process")
@@ -56,7 +61,7 @@ class RankExpressions(ABC):
         loaders: those of which each rank gets a share.
         modules: those that train on them: their running statistics differ.
         agreed: the conditions, by identity, that rank 0 decides for all.
-        clocks: the functions of libraries that return the time.
+        clocks: the functions of libraries that return the time, or what the system draws.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def chosen_data(shares: Sequence[tuple[SourceFile, cst.Call]], flow: Flow, value
     for file, maker in shares:
         parts = [argument(maker, place, name) for place, name in ((0, "dataset"), (3, "sampler"), (4, "batch_sampler"))]
         given = [arg for arg in parts if arg is not None] if _is_of_torch(maker, file, flow) else maker.args
-        if _is_chosen([(file, arg.value) for arg in given], flow, values):
+        if is_made_of_what_differs([(file, arg.value) for arg in given], flow, values):
             message = (
                 "this data is chosen by what differs by rank, as outputs and losses do: each rank would have another "
                 "selection, and divide it by rank 0's indices"
@@ -42,7 +42,7 @@ def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return not of_kind(flow.values(maker.func, file), Kind.CLASS, Kind.FUNCTION, Kind.METHOD)
 
 
-def _is_chosen(given: Sequence[Passed], flow: Flow, values: RankValues) -> bool:
+def is_made_of_what_differs(given: Sequence[Passed], flow: Flow, values: RankValues) -> bool:
     """Return whether one of these is made of what differs by rank, as an object of the program by its arguments."""
     level, seen = list(given), set[int]()
     for _ in range(_DEEPEST + 1):
