@@ -197,6 +197,41 @@ def test_a_backward_that_no_step_is_known_to_use_stays_unscaled_beside_a_scaler(
     assert "    optimizer.zero_grad()\n" in after and '"zero_optimization": {"stage": 0}' in after
 
 
+SCALED_BEFORE = """
+def train(amp):
+    MAKE_MODEL
+    scaler = torch.amp.GradScaler() if amp else None
+    for x, y in DataLoader(data, batch_size=4):
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        SCALES
+        scaled.backward()
+        if scaler is not None:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+
+
+train(bool(len(data)))
+"""
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [
+        "scaled = loss if scaler is None else scaler.scale(loss)",
+        "scaled = scaler.scale(loss) if scaler else loss",
+        "scaled = loss\n        if scaler is not None:\n            scaled = scaler.scale(loss)",
+    ],
+)
+def test_a_loss_that_a_variable_keeps_scaled_stays_so(scales: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(SCALED_BEFORE.replace("SCALES", scales)))
+    assert f"        {scales}\n        scaled.backward()\n" in after
+    assert "    use_scaler(engine, scaler, update=False)\n" in after
+    assert "            engine.step()\n            scaler.update()\n        else:\n            engine.step()\n" in after
+
+
 SET_SCALE = """
 MAKE_MODEL
 scaler = torch.cuda.amp.GradScaler(init_scale=1.0)

@@ -56,20 +56,26 @@ def name_steps(plan: ProgramPlan) -> ProgramPlan:
 
 
 def _keeps_scaling(steps: Sequence[tuple[Step, str]], facts: LoopFacts) -> bool:
-    """Return whether a GradScaler stays the program's: for several engines, without a name, or updated without a step.
+    """Return whether a GradScaler stays the program's.
 
-    A batch whose gradients are not finite may leave its step out, and update the scale.
+    So it is for several engines, without a name, where a variable keeps the scaled loss, and where ``update()`` has no
+    step: a batch whose gradients are not finite may leave it out.
     """
     flow = facts.flow
     scaled = [(step, name) for step, name in steps if step.scaler is not None]
     scalers = NOTHING.union(*(flow.values(step.scaler, step.file) for step, _ in scaled if step.scaler is not None))
-    updates = [
-        call for file, call in flow.nodes(cst.Call)
-        if (owner := receiver(call, "update")) is not None and not call.args
+    calls = [
+        (file, call) for file, call in flow.nodes(cst.Call)
+        if (owner := receiver(call, "update", "scale")) is not None
         and of_kind(flow.values(owner, file) & scalers, Kind.SCALER)
     ]  # fmt: skip
+    updates = [call for _, call in calls if receiver(call, "update") is not None and not call.args]
+    is_kept = any(
+        receiver(call, "scale") is not None and isinstance(file.parent(call), (cst.Assign, cst.IfExp))
+        for file, call in calls
+    )
     is_looked_up = any(name is LOOKED_UP for _, name in scaled)
-    return bool(scaled) and (len(facts.sites) > 1 or is_looked_up or len(updates) > len(scaled))
+    return bool(scaled) and (len(facts.sites) > 1 or is_looked_up or is_kept or len(updates) > len(scaled))
 
 
 def assign_backwards(plan: ProgramPlan) -> ProgramPlan:
