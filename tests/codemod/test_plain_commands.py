@@ -137,3 +137,24 @@ def test_all_ranks_run_a_command_and_know_its_arguments(
     after = convert(tmp_path, "import uuid\n" + text)
     assert ("path = rank_0_text(str(uuid.uuid1()))" in after) is is_shared
     assert ("        wait_for_all_ranks()\n        model.load_state_dict" in after) is is_shared
+
+
+@pytest.mark.parametrize("name", ["stack", "_stack"])
+def test_ranks_start_in_each_method_of_a_library_that_other_code_may_call(name: str, tmp_path: Path) -> None:
+    """One that another method calls, too, crashed where it was called by itself, without a launcher."""
+    script = body(
+        f"""
+        class Stack:
+            def {name}(self, steps=3):
+                model = Net()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                for x, y in DataLoader(data, batch_size=4):
+                    OWN_STEP
+
+            def optimize(self):
+                self.{name}()
+        """.replace("OWN_STEP", "STEP")
+    )
+    after = convert(tmp_path, script)
+    assert "def optimize(self):\n        init_distributed()\n" in after
+    assert (f"def {name}(self, steps=3):\n        init_distributed()\n" in after) is (name == "stack")

@@ -112,7 +112,7 @@ def test_ranks_start_before_a_function_that_hands_over_the_one_that_trains(tmp_p
         """
     after = convert(tmp_path, "import searches\n" + body(text))
     assert "    def run(self):\n        init_distributed()\n" in after
-    assert after.count("init_distributed()") == 1
+    assert after.count("init_distributed()") == after.count("(self):\n        init_distributed()\n") == 2
 
 
 LEARNER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,22 @@ def test_noise_for_the_samples_of_a_batch_is_for_review(tmp_path: Path, net: str
     found = [f for _, f in report.findings(Severity.REVIEW) if "same random numbers" in f.message]
     lines = [script.splitlines()[f.line - 1] for f in found]
     assert [line in one for one in lines] == ([True] if line else [])
+
+
+def test_noise_of_a_class_that_trains_is_for_review_though_only_other_code_makes_it(tmp_path: Path) -> None:
+    script = HEADER + textwrap.dedent("""
+        class Trainer:
+            def __init__(self):
+                self.model = torch.nn.Linear(4, 4)
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                self.loader = DataLoader(data, batch_size=4)
+
+            def fit(self):
+                for x, y in self.loader:
+                    mask = torch.rand(x.size(0), 4) < 0.5
+                    self.optimizer.zero_grad()
+                    F.mse_loss(self.model(x * mask), y).backward()
+                    self.optimizer.step()
+        """)
+    report = run(tmp_path, train=script)
+    assert any("same random numbers" in finding.message for _, finding in report.findings(Severity.REVIEW))

@@ -30,7 +30,7 @@ def shared_noise(files: Iterable[SourceFile], facts: LoopFacts, values: RankValu
         for file in files
         for call in file.nodes(cst.Call)
         if drawn_from(call, file, facts.flow) == "torch"
-        and _may_run(call, file, facts.flow)
+        and _may_run(call, file, facts)
         and any(_is_for_samples(call, file, step, facts.flow, values) for step in facts.operations.steps)
     ]
     if found:
@@ -41,12 +41,13 @@ def shared_noise(files: Iterable[SourceFile], facts: LoopFacts, values: RankValu
         yield Note(Code.PLAIN_SAMPLER, file, call, message, advice)
 
 
-def _may_run(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a call is neither in a function that never runs, nor in a class that nothing makes."""
-    owner = file.class_around(call)
+def _may_run(call: cst.Call, file: SourceFile, facts: LoopFacts) -> bool:
+    """Return whether a call is neither in a function that never runs, nor in a class that nothing makes nor trains."""
+    flow, owner = facts.flow, file.class_around(call)
     init = flow.classes.method(id(owner), "__init__") if owner is not None else None
     made = flow.node(init) if init is not None else None
-    is_made = not isinstance(made, cst.FunctionDef) or bool(flow.callers.of(made))
+    trains = any(step.file.class_around(step.call) is owner for step in facts.operations.steps)
+    is_made = trains or not isinstance(made, cst.FunctionDef) or bool(flow.callers.of(made))
     return is_made and not idle_functions(flow).hold(call, file)
 
 

@@ -70,7 +70,8 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         for file, function, _ in seen
         if function is not None and not is_test_file(file) and not _decorates(function, facts.flow)
         if _is_public(outer := _named(function, file), file) and (is_library or facts.flow.is_offered(outer))
-        if (first := _first_of_body(function)) is not None
+        if not _starts_in_init(function, file, found)
+        if (first := _first_of_body(function)) is not None and all(first is not later for _, later, _ in behind)
     ]
     alone = _first_of_body(site.function) if site.function is not None and not found else None
     if alone is not None:
@@ -99,8 +100,21 @@ def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], flow: F
 
 
 def _named(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | cst.ClassDef:
-    """Return what code outside of a module calls to run a function: the class of an ``__init__()``."""
-    return (file.class_around(function) if function.name.value == "__init__" else None) or function
+    """Return what code outside of a module names to run a function: the class of a method that is not private."""
+    name, around = function.name.value, file.class_around(function)
+    is_method = around is not None and any(function is each for each in around.body.body)
+    is_public = is_method and (name == "__init__" or not name.startswith("_"))
+    return around if around is not None and is_public else function
+
+
+def _starts_in_init(function: cst.FunctionDef, file: SourceFile, found: Collection[Beginning]) -> bool:
+    """Return whether ranks have started where the object of a method is made."""
+    around = file.class_around(function)
+    return around is not None and any(
+        isinstance(method, cst.FunctionDef) and method.name.value == "__init__" and _first_of_body(method) is first
+        for _, first, _ in found
+        for method in around.body.body
+    )
 
 
 def _is_public(definition: cst.FunctionDef | cst.ClassDef, file: SourceFile) -> bool:
