@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import libcst as cst
 
@@ -28,6 +28,7 @@ _T = TypeVar("_T")
 _SAME = frozenset({"shape", "device", "dtype", "ndim", "size", "dim", "numel", "batch_size", "dataset", "__class__"})
 _ACCESSORS = frozenset({"loc", "iloc", "at", "iat"})  # of pandas
 _SAME_CALLS = frozenset({"len", "isinstance", "type", "hasattr", "callable", "id"})
+_BUILTIN_METHODS = frozenset(name for kind in (dict, list, set, str) for name in vars(kind) if name[0] != "_")
 CLOCKS = (
     "time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.monotonic_ns",
     "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
@@ -181,7 +182,8 @@ class RankExpressions(ABC):
             return any(self.differs_in(call, (key, "return"), file) for key in own)
         if any(c.kind is Kind.CLASS for c in callees):
             return False
-        return any(self.differs(part, file) for part in (call.func, *(arg.value for arg in call.args)))
+        called = call.func.value if _is_builtin_method(call.func) else call.func
+        return any(self.differs(part, file) for part in (called, *(arg.value for arg in call.args)))
 
     def functions_of(self, call: cst.Call, file: SourceFile) -> list[int]:
         """Return the functions of the program that a call may run."""
@@ -224,6 +226,11 @@ class RankExpressions(ABC):
         if statement is not None:
             yield id(statement), name.value
         yield self.flow.scopes(file).variable(name.value, name)
+
+
+def _is_builtin_method(func: cst.BaseExpression) -> TypeGuard[cst.Attribute]:
+    """Return whether a call is of a method as dicts, lists and texts have it, and of no attribute such as ``.values``."""
+    return isinstance(func, cst.Attribute) and func.attr.value in _BUILTIN_METHODS
 
 
 def _body_names(flow: Flow) -> dict[int, BodyNames]:
