@@ -63,6 +63,16 @@ def test_data_that_outputs_of_the_model_choose_are_for_review(loader: str, tmp_p
     assert not _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen="kept = kept[1:]"))
 
 
+@pytest.mark.parametrize(("read", "found"), [("rows.values()", []), ("rows.values", [CHOSEN])])
+def test_the_items_of_a_dict_are_not_an_attribute_that_holds_outputs(
+    read: str, found: list[str], tmp_path: Path
+) -> None:
+    chosen = f"data.values = model(every)\n    rows = ROWS\n    kept = list({read})"
+    loader = "DataLoader(Subset(data, kept), 4)"
+    text = "ROWS = {}\n" + CLEAN + ROUNDS.format(loader=loader, chosen=chosen)
+    assert _reviews(tmp_path, text) == found
+
+
 def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path) -> None:
     chosen = (
         "lists, clusters = [[] for _ in range(2)], model(every).argmax(1)\n"
@@ -169,9 +179,12 @@ for x, y in DataLoader(data, batch_size=4, shuffle=True):
         ("int(time.time())", "x.sum()", 0),
         ("y", "time.time()", 0),
         ("y", "x.sum()", 1),
+        ("int(x.mean())", "x.sum()", 0),
     ],
 )
-def test_items_that_hold_times_are_not_of_samples(key: str, value: str, count: int, tmp_path: Path) -> None:
+def test_items_that_hold_times_or_that_a_mean_names_are_not_of_samples(
+    key: str, value: str, count: int, tmp_path: Path
+) -> None:
     kept = "each rank keeps its own taken, of the samples of its share of the data"
     assert _reviews(tmp_path, TIMES.format(key=key, value=value)) == [kept] * count
 

@@ -229,7 +229,7 @@ class RankExpressions(ABC):
 
 
 def _is_builtin_method(func: cst.BaseExpression) -> TypeGuard[cst.Attribute]:
-    """Return whether a call is of a method as dicts, lists and texts have it, and of no attribute such as ``.values``."""
+    """Return whether a call is of a method as dicts, lists and texts have it, rather than of an attribute."""
     return isinstance(func, cst.Attribute) and func.attr.value in _BUILTIN_METHODS
 
 

@@ -29,6 +29,7 @@ class Callers:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._calls: dict[int, list[tuple[SourceFile, cst.Call]]] = {}
+        self._passes: dict[int, list[tuple[SourceFile, cst.Call]]] = {}  # of modules
         self._given: dict[Variable, list[tuple[cst.BaseExpression, SourceFile]]] = {}
         self._leading: dict[int, set[int]] = {}
         for file, call in flow.nodes(cst.Call):
@@ -45,8 +46,10 @@ class Callers:
                     self._calls.setdefault(method.key, []).append((file, call))
             for value in of_kind(callees, Kind.MODULE):
                 method = flow.classes.method(value.of, "forward") if value.of else None
-                if method is not None and _trains(method, flow):
-                    self._calls.setdefault(method.key, []).append((file, call))
+                if method is not None:
+                    self._passes.setdefault(method.key, []).append((file, call))
+                    if _trains(method, flow):
+                        self._calls.setdefault(method.key, []).append((file, call))
 
     def of(self, function: cst.FunctionDef) -> Sequence[tuple[SourceFile, cst.Call]]:
         return self._calls.get(id(function), ())
@@ -64,6 +67,14 @@ class Callers:
                 for variable, arg in self._flow.passed(call, home) if variable == parameter
             ]  # fmt: skip
         return self._given[parameter]
+
+    def inputs(self, name: cst.Name, file: SourceFile) -> list[tuple[cst.BaseExpression, SourceFile]]:
+        """Return what calls give for a parameter, those of a module for one of its ``forward()`` among them."""
+        function = file.function(name)
+        passes = self._passes.get(id(function), ())
+        found = ((variable, arg, home) for home, call in passes for variable, arg in self._flow.passed(call, home))
+        of_passes = [(arg, home) for variable, arg, home in found if variable == (id(function), name.value)]
+        return [*self.given(name, file), *of_passes]
 
     def sources(
         self, node: cst.Name | cst.Attribute, file: SourceFile

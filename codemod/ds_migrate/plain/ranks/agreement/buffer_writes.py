@@ -13,6 +13,7 @@ from ds_migrate.plain.dataflow.registered_buffers import registered_buffers
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.decisions.plan import Note
+from ds_migrate.plain.ranks.data.losses.sample_values import SampleValues
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import single_index, targets
 from ds_migrate.syntax.source import SourceFile
@@ -25,7 +26,7 @@ _OBSERVED = tuple(
 _UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update")
 
 
-def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Iterator[Note]:
+def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues, samples: SampleValues) -> Iterator[Note]:
     """Yield a note for each function that writes to buffers what differs by rank, as a codebook's averages.
 
     Queues are left: what is written to an index is one of many samples. Where a batch names the index, the samples are
@@ -38,7 +39,7 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues) -> Ite
             if flow.is_call_of(call, file, _OBSERVED):
                 message = "each rank computes the ranges of quantization from its share of the data"
                 yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give match_torch() broadcast_buffers=True")
-        for line, name in _kept_samples(file, values):
+        for line, name in _kept_samples(file, values, samples):
             message = f"each rank keeps its own {name}, of the samples of its share of the data"
             advice = "have each rank write those of all, which torch.distributed.all_gather_object() gives it"
             yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
@@ -95,14 +96,14 @@ def _is_numbered(node: cst.CSTNode) -> TypeGuard[cst.Subscript]:
     return isinstance(single_index(node), cst.Integer)
 
 
-def _kept_samples(file: SourceFile, values: RankValues) -> Iterator[tuple[cst.Assign, str]]:
+def _kept_samples(file: SourceFile, values: RankValues, samples: SampleValues) -> Iterator[tuple[cst.Assign, str]]:
     """Yield the lines that write what a batch gives to those items of an attribute, or a variable, that it names."""
     for node in file.nodes(cst.Assign):
         for target in targets(node):
             if not isinstance(target, cst.Subscript) or not _is_of_samples(node.value, file, values):
                 continue
             name = _own_attribute(target.value) or _read_again(target.value, file)
-            if name is not None and any(_is_of_samples(part.slice, file, values) for part in target.slice):
+            if name is not None and any(samples.holds(part.slice, file) for part in target.slice):
                 yield node, name
 
 

@@ -62,8 +62,8 @@ def share_notes(
     yield from chosen_data(shares, flow, values)
     yield from settings_by_rank(settings, values)
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
-    of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values))
     collections = Collections(plan, files, totals, values)
+    of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values, collections.samples))
     of_samples = [
         *shown_sums(shares, files, values, flow),
         *counted_ends(files, values, flow),

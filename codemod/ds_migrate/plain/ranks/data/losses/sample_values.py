@@ -66,7 +66,7 @@ class SampleValues:
             return (
                 self._is_of_loop(node, file)
                 or self._is_set(node, file)
-                or any(self.holds(given, home) for given, home in self._flow.callers.given(node, file))
+                or any(self.holds(given, home) for given, home in self._flow.callers.inputs(node, file))
             )
         if isinstance(node, (cst.Subscript, cst.NamedExpr)):
             return self.holds(node.value, file)
