@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import pytest
 from plain_loops import HEADER, LOOP, body, convert
 
 EXPERIMENT = """
@@ -52,8 +53,9 @@ EXPERIMENT = """
     """
 
 
-def test_methods_that_replace_empty_ones_are_those_that_run(tmp_path: Path) -> None:
-    after = convert(tmp_path, body(EXPERIMENT))
+@pytest.mark.parametrize("empty", ["raise NotImplementedError", '"""Return the module that trains."""'])
+def test_methods_that_replace_empty_ones_are_those_that_run(empty: str, tmp_path: Path) -> None:
+    after = convert(tmp_path, body(EXPERIMENT.replace("raise NotImplementedError", empty)))
     assert "model=self.model,\n" in after
     assert "if rank_0_decides(self.validate() > best):" in after
     assert "            init_distributed()" not in after

@@ -225,8 +225,10 @@ class Classes:
             return False
         first = [s for s in body_of(found[1]) if s is not docstring(found[1])][:1]
         small = first[0].body[0] if first and isinstance(first[0], cst.SimpleStatementLine) else None
-        return isinstance(small, (cst.Pass, cst.Raise)) or (
-            isinstance(small, cst.Expr) and isinstance(small.value, cst.Ellipsis)
+        return (
+            not first
+            or isinstance(small, (cst.Pass, cst.Raise))
+            or (isinstance(small, cst.Expr) and isinstance(small.value, cst.Ellipsis))
         )
 
     def _base_names(self, node: cst.ClassDef, file: SourceFile, depth: int = 0) -> list[str]:
