@@ -68,6 +68,14 @@ def test_ranks_start_in_what_a_package_offers_below_its_script(tmp_path: Path) -
     assert "def repeat(times):\n    init_distributed()\n" in after
 
 
+def test_ranks_start_in_a_function_of_a_package_that_only_its_own_trial_calls(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    trial = "\n\ndef _demo():\n    torch.manual_seed(0)\n    main()\n\n\nif __name__ == '__main__':\n    _demo()\n"
+    after = convert(tmp_path, IN_MAIN + trial)
+    assert STARTED in after and "\n    init_distributed()\n    _demo()\n" in after
+    assert "def _demo():\n    torch" in after
+
+
 def test_ranks_start_in_a_class_that_a_package_offers_and_its_command_makes(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()

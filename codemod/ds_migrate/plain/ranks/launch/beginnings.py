@@ -43,7 +43,7 @@ def beginnings(facts: LoopFacts, site: Site, fixed: Collection[SourceFile], draw
         if every and all(facts.flow.callers.reaches(id(function), at.function(call)) for at, call in every):
             every = [*every, *_handed_over(function, facts.flow)]  # they call each other: something else begins
         callers = [one for one in every if one[0] is site.file or not _has_tests_alone(one[0])]
-        is_command = facts.flow.is_command(function) or _is_offered(function, callers, facts.flow)
+        is_command = facts.flow.is_command(function) or _is_offered(function, callers, file, facts.flow)
         if is_command:
             callers = [one for one in callers if not _begins_with(*one, draws)]
         for caller, at in callers:
@@ -94,9 +94,13 @@ def _decorates(function: cst.FunctionDef, flow: Flow) -> bool:
     )
 
 
-def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], flow: Flow) -> bool:
-    """Return whether a package offers a function that scripts alone call in the program."""
-    return all(caller.function(call) is None for caller, call in callers) and flow.is_offered(function)
+def _is_offered(function: cst.FunctionDef, callers: Sequence[Reference], file: SourceFile, flow: Flow) -> bool:
+    """Return whether a package offers a function that only scripts or its own module's trials call."""
+    around = [(caller, caller.function(call)) for caller, call in callers]
+    if flow.is_offered(function) and all(outer is None for _, outer in around):
+        return True
+    is_own = all(at is file and (outer is None or outer.name.value.startswith("_")) for at, outer in around)
+    return is_own and (file.path.parent / "__init__.py").is_file() and _is_public(function, file)
 
 
 def _named(function: cst.FunctionDef, file: SourceFile) -> cst.FunctionDef | cst.ClassDef:
