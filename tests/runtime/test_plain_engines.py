@@ -606,3 +606,56 @@ def test_inputs_are_moved_as_the_wrapper_moved_them_but_not_those_of_a_copy() ->
     average = copy.deepcopy(model)
     assert average(one, {"y": [one]}).device.type == "cpu" and not InputMove.are_on(average)
     assert not average._forward_pre_hooks_with_kwargs
+
+
+class Learner:
+    """Object that keeps its module, optimizer and engine, as a trainer or an agent does."""
+
+    def __init__(self, stage: int = 0) -> None:
+        from trial_runtime.plain import match_torch
+
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        config = {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0.0, "zero_optimization": {"stage": stage}}
+        self.engine = match_torch(make_engine(self.model, self.optimizer, config))
+
+    def train(self) -> list[float]:
+        losses = []
+        for _ in range(STEPS):
+            loss = self.engine(torch.ones(4, 2)).pow(2).mean()
+            self.engine.backward(loss)
+            self.engine.step()
+            losses.append(loss.item())
+        return losses
+
+
+def train_copies() -> bool:
+    import pickle
+
+    learner = Learner()
+    learner.train()
+    copied = copy.deepcopy(learner)
+    copies: list[Learner] = [copied, pickle.loads(pickle.dumps(learner)), copy.deepcopy(copied)]
+    expected = learner.train()
+    assert all(one.train() == expected for one in copies)
+    again: Learner = copy.deepcopy(copies[0])
+    assert again.engine.module is again.model is not copies[0].model
+    return again.train() == learner.train()
+
+
+def test_a_copy_of_an_object_that_keeps_an_engine_trains_as_the_object_does() -> None:
+    assert run_ranks(train_copies, size=1) == [True]
+    assert run_ranks(train_copies) == [True, True]
+
+
+def copy_at_stage_1() -> str:
+    from trial_runtime.errors import InvalidExperimentException
+
+    with pytest.raises(InvalidExperimentException) as raised:
+        copy.deepcopy(Learner(stage=1))
+    return str(raised.value)
+
+
+def test_an_engine_whose_optimizer_is_divided_is_not_copied() -> None:
+    assert "stage 1 cannot be copied or pickled" in run_ranks(copy_at_stage_1, size=1)[0]

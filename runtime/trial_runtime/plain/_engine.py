@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from trial_runtime import core
 from trial_runtime.errors import InvalidExperimentException
+from trial_runtime.plain._copied_engine import keep_copyable
 from trial_runtime.plain._inputs import InputMove
 from trial_runtime.plain._module import keep_portable, step_written_weights
 from trial_runtime.plain._rank_check import check_ranks as check_ranks_of
@@ -46,6 +47,8 @@ def match_torch(
     - Weights that the script loads, initializes anew or changes in place stay. At ZeRO stages 1 and 2 the next step
       would undo them.
     - The module can be pickled, as by ``torch.save(model)``, and is read without DeepSpeed.
+    - At stage 0 the engine can be copied and pickled, as with an object that keeps it. A copy becomes an engine where
+      it is first used, on all ranks.
 
     Args:
         engine: of ``deepspeed.initialize``, not of a pipeline.
@@ -97,6 +100,8 @@ def match_torch(
     if check_ranks and distributed.size > 1:
         check_ranks_of(unwrapped)
     keep_portable(engine)
+    options = {"broadcast_buffers": broadcast_buffers, "keep_gradients": keep_gradients}
+    keep_copyable(engine, match_torch, {**options, "move_inputs": move_inputs, "check_ranks": check_ranks})
     step_written_weights(engine)
     return engine
 

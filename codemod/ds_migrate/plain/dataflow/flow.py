@@ -167,6 +167,7 @@ class Flow:
                 continue
             seen.add(value)
             owner = attribute_owner(value)
+            owner = self.classes.root(owner) if value.kind is Kind.INSTANCE and owner is not None else owner
             attributes = self._variables.names(owner) if owner is not None else []
             ahead += [one for name in attributes if owner is not None for one in self.held((owner, name))]
             ahead += self.items_of(value)

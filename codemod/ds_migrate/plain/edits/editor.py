@@ -12,7 +12,6 @@ from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.decisions.engines.engine_copies import copied_engines
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.engine_arguments import pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
@@ -100,7 +99,7 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
-        notes = [*self.plan.notes, *copied_engines(self.plan, beside)]
+        notes = list(self.plan.notes)
         facts = self.plan.facts
         drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
         notes += [*unshared_generators(drawing, self.flow), *unshared_draws(drawing, facts)]

@@ -12,7 +12,6 @@ from ds_migrate.plain.dataflow.classes import PROPERTIES
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
-from ds_migrate.plain.decisions.engines.engine_copies import COPIES
 from ds_migrate.plain.decisions.plan import StateCall
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.syntax.nodes import dotted
@@ -21,6 +20,10 @@ from ds_migrate.syntax.source import SourceFile
 HELPERS = {"state_dict": "optimizer_state", "load_state_dict": "load_optimizer_state"}
 SETTINGS = "param_groups"  # in the place of the method's name, where a setting is read: each rank has these
 _BUILTINS = frozenset({"print", "isinstance", "type", "id", "repr"})
+_COPIES = (
+    "copy.deepcopy", "pickle.dump", "pickle.dumps", "torch.save", "joblib.dump", "dill.dump", "dill.dumps",
+    "cloudpickle.dump", "cloudpickle.dumps",
+)  # fmt: skip
 _SIDE_OBJECTS = (Kind.SCHEDULE, Kind.SCALER, Kind.LOADER)
 
 
@@ -129,7 +132,7 @@ def _is_pickled(file: SourceFile, facts: LoopFacts, site: Site) -> bool:
     return any(
         flow.reaches(flow.values(call.args[0].value, file), site.optimizers)
         for call in file.nodes(cst.Call)
-        if call.args and flow.is_call_of(call, file, COPIES)
+        if call.args and flow.is_call_of(call, file, _COPIES)
     )
 
 
