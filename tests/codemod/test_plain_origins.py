@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import GIVEN_TRAINER, blocked, body, convert, run
+from plain_loops import GIVEN_TRAINER, HEADER, blocked, body, convert, run
 
 OUTSIDE = "the optimizer of self.optimizer.step() comes from outside of these files: it is the argument optimizer of "
 CDO = "cannot determine which optimizer self.optimizer.step() moves: "
@@ -199,3 +199,34 @@ def test_parts_of_a_model_that_callers_outside_give_are_of_it(tmp_path: Path) ->
     unasked = body(OF_PARTS).replace("model.parameters()", "model.fc.parameters()")
     ((_, message),) = blocked(tmp_path, unasked)
     assert message.endswith("it is the argument model of fit(), which no call in them gives")
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+
+    def fit(self, loader):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+"""
+USES_IT = """
+from trainer import Trainer
+
+def test_fit():
+    model = nn.Linear(4, 4)
+    Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1)).fit(DataLoader(data, batch_size=4))
+
+test_fit()
+"""
+
+
+@pytest.mark.parametrize(("name", "is_blocked"), [("test_trainer", True), ("example", False)])
+def test_a_library_that_gets_optimizers_from_its_tests_alone_stays(name: str, is_blocked: bool, tmp_path: Path) -> None:
+    """Code outside gave it an optimizer, for which it found no engine any more."""
+    report = run(tmp_path, **{"trainer": HEADER + TRAINER, name: HEADER + USES_IT})
+    found = [f.message for _, f in report.findings(Severity.BLOCKED)]
+    assert any("only their tests make one" in message for message in found) is is_blocked
+    assert any(file.after is not None for file in report.files) is not is_blocked

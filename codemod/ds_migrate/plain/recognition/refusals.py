@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.calls.spawning import PROCESSES, SPAWN, is_spawn, started, started_arguments
 from ds_migrate.plain.dataflow.flow import Flow
@@ -41,6 +42,7 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
             maker_file, maker = flow.file(value), flow.node(value)
             if value.name.rpartition(".")[2] == "SparseAdam":
                 yield _sparse_gradients(maker_file, maker)
+    yield from _tested_steps(operations.steps, flow)
     yield from _replaced_steps(operations.steps, flow)
     for file in flow.files.values():
         if any(name in file.data for name in _STARTERS):
@@ -48,6 +50,22 @@ def find_refusals(files: Sequence[SourceFile], operations: Operations, flow: Flo
                 yield from _started(call, file, files, operations, flow)
         for call in file.nodes(cst.Call) if b"Pool" in file.data else ():
             yield from _pooled(call, file, operations, flow)
+
+
+def _tested_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
+    """Yield the steps of a library whose optimizers only its tests make: what else calls it would find no engine."""
+    for step in steps:
+        makers = [flow.file(value) for value in step.optimizers]
+        if makers and not _is_of_tests(step.file) and all(map(_is_of_tests, makers)):
+            yield Refusal(
+                Code.PLAIN_UNTRACED, step.file, step.node,
+                "the optimizer of this step comes from outside of these files, as only their tests make one",
+                "name the file that gives it too, so that one run converts both",
+            )  # fmt: skip
+
+
+def _is_of_tests(file: SourceFile) -> bool:
+    return is_test_file(file) or not {"test", "tests"}.isdisjoint(file.path.parts)
 
 
 def _replaced_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
