@@ -1008,3 +1008,54 @@ def test_clipping_that_raises_an_error_where_gradients_are_nan_stays(tmp_path: P
     assert "clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\n" in after["True"]
     assert '"gradient_clipping": 0.0,' in after["True"]
     assert "clip_grad_norm_" not in after["False"] and '"gradient_clipping": 1.0,' in after["False"]
+
+
+AGENT_FILES = {
+    "actor": """
+        class Actor:
+            def __init__(self):
+                self.network = nn.Linear(4, 2)
+                self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.1)
+
+            def train(self, states, critic):
+                self.optimizer.zero_grad()
+                loss = self.loss(states, critic)
+                loss.backward()
+                self.optimizer.step()
+
+            RATED
+            def loss(self, states, critic):
+                return -critic.value(self.network(states)).mean()
+        """,
+    "critic": """
+        class Critic:
+            def __init__(self):
+                self.value = nn.Linear(2, 1)
+                self.optimizer = torch.optim.SGD(self.value.parameters(), lr=0.1)
+
+            def train(self, actions, rewards):
+                self.optimizer.zero_grad()
+                F.mse_loss(self.value(actions), rewards).backward()
+                self.optimizer.step()
+        """,
+    "agent": """
+        from actor import Actor
+        from critic import Critic
+
+        actor, critic = Actor(), Critic()
+        for step in range(5):
+            critic.train(torch.randn(8, 2), torch.randn(8, 1))
+            actor.train(torch.randn(8, 4), critic)
+        """,
+}
+
+
+@pytest.mark.parametrize(("decorator", "is_kept"), [("", True), ("@torch.no_grad()", False)])
+def test_gradients_that_the_loss_of_another_file_leaves_in_a_model_are_cleared(
+    decorator: str, is_kept: bool, tmp_path: Path
+) -> None:
+    """A method that computes the actor's loss ran the critic: its gradients were in the critic's next step."""
+    report = run(tmp_path, **{name: body(text.replace("RATED", decorator)) for name, text in AGENT_FILES.items()})
+    after = {file.path.name: (file.after or b"").decode() for file in report.files}
+    assert "engine.step()" in after["critic.py"]
+    assert ("self.optimizer.zero_grad()" in after["critic.py"]) == is_kept

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import NO_GRAD
-from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Operations
 from ds_migrate.syntax.source import SourceFile
 
 _MODES = NO_GRAD - {"torch.set_grad_enabled"}
+_DEPTH = 3  # of functions that compute a loss
+_Code = tuple[SourceFile, cst.FunctionDef | None]
 
 
 def merge_sharing(parts: Sequence[Part], operations: Operations, flow: Flow) -> list[Part]:
@@ -46,18 +48,36 @@ def _trained(part: Part) -> Values:
 
 
 def _reached(part: Part, operations: Operations, flow: Flow) -> Values:
-    """Return the models that a part steps, and those that its functions with a backward pass run with gradients."""
+    """Return the models that a part steps, and those that its functions with a backward pass run with gradients.
+
+    The functions that these call count too: one computes the loss.
+    """
     passes = [backward for backward in operations.backwards if backward.file in part.files]
-    functions = {(backward.file, backward.function) for backward in passes}
-    calls = [
-        (file, call)
-        for file, function in functions
-        for call in file.nodes(cst.Call, below=function if function is not None else file.module)
-        if not _is_without_gradients(call, file, flow)
-    ]
-    run = [(file, node) for file, call in calls for node in (call.func, getattr(call.func, "value", call.func))]
-    values = (value for file, node in run for value in flow.values(node, file))
+    level: set[_Code] = {(backward.file, backward.function) for backward in passes}
+    seen, values = set[_Code](), set[Value]()
+    for _ in range(_DEPTH):
+        seen |= level
+        found = [value for file, function in level for value in _run(file, function, flow)]
+        values.update(found)
+        called = (flow.function_of(value.key) for value in found if value.kind in (Kind.FUNCTION, Kind.METHOD))
+        level = set[_Code](one for one in called if one is not None and not _has_no_gradients(*one, flow)) - seen
     return _trained(part) | of_kind(frozenset(values), Kind.MODULE, Kind.OBJECT)
+
+
+def _run(file: SourceFile, function: cst.FunctionDef | None, flow: Flow) -> Iterator[Value]:
+    """Yield what calls in a function run with gradients, and the objects whose methods they are."""
+    for call in file.nodes(cst.Call, below=function if function is not None else file.module):
+        if not _is_without_gradients(call, file, flow):
+            yield from flow.values(call.func, file)
+            yield from flow.values(getattr(call.func, "value", call.func), file)
+
+
+def _has_no_gradients(file: SourceFile, function: cst.FunctionDef, flow: Flow) -> bool:
+    """Return whether a function is decorated by ``torch.no_grad()``."""
+    return any(
+        isinstance(one.decorator, cst.Call) and flow.is_call_of(one.decorator, file, _MODES)
+        for one in function.decorators
+    )
 
 
 def _is_without_gradients(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
