@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.findings import Severity
-from plain_loops import HEADER, LOOP, reviews, run
+from plain_loops import HEADER, LOOP, convert, reviews, run
 
 KEEPER = """\
 class Keeper:
@@ -149,3 +149,35 @@ train("base", "out")
 """
     after = (run(tmp_path, train=HEADER + text).files[0].after or b"").decode()
     assert "    wait_for_all_ranks()\n    return AutoModel.from_pretrained(name)\n" in after
+
+
+OPTIONS = """\
+def restore(model, path):
+    model.load_state_dict(torch.load(path))
+
+
+MAKE_MODEL
+for x, y in DataLoader(data, batch_size=4, shuffle=True):
+    STEP
+torch.save(model.state_dict(), "last.pt")
+if options.path:
+    restore(model, options.path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parse", "is_alike"),
+    [
+        ("options, _ = argparse.ArgumentParser().parse_known_args()", True),
+        ("(options, rest) = optparse.OptionParser().parse_args(sys.argv)", True),
+        ("options, _ = read_options()", False),
+        ('options = argparse.ArgumentParser().parse_args()\noptions.path = f"{options.root}/last.pt"', True),
+        ('options = argparse.ArgumentParser().parse_args()\noptions.path = f"{os.getpid()}.pt"', False),
+        ("options = argparse.ArgumentParser().parse_args()\noptions.path = options.a if options.b else None", True),
+    ],
+)
+def test_options_are_alike_on_all_ranks_however_they_are_taken(parse: str, is_alike: bool, tmp_path: Path) -> None:
+    text = "import argparse\nimport optparse\nimport os\nimport sys\n\n" + HEADER + parse + "\n\n\n" + OPTIONS
+    after = convert(tmp_path, text)
+    assert "wait_for_all_ranks()" in after
+    assert ("rank_0_decides(options.path)" in after) is not is_alike

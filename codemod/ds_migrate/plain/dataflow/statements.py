@@ -62,7 +62,7 @@ class Statements:
     def _assigned(self, node: cst.Assign, file: SourceFile) -> _Given:
         given = self._expressions.values(node.value, file)
         for target in node.targets:
-            yield from self._into(target.target, given, file)
+            yield from self._into(_target_of_options(target.target, node.value) or target.target, given, file)
 
     def _annotated(self, node: cst.AnnAssign | cst.NamedExpr, file: SourceFile) -> _Given:
         if node.value is not None:
@@ -180,3 +180,10 @@ class Statements:
             else:
                 values = self._expressions.values(element.value, file)
                 yield (id(node), "[]"), self._expressions.items.all_in(values)
+
+
+def _target_of_options(target: cst.BaseExpression, value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return what gets the options of ``args, others = parser.parse_known_args()``, or of a parser of optparse."""
+    if not isinstance(target, (cst.Tuple, cst.List)) or not isinstance(value, cst.Call):
+        return None
+    return target.elements[0].value if called_name(value) in ("parse_args", "parse_known_args") else None

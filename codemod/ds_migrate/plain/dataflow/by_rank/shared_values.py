@@ -75,6 +75,11 @@ class SharedValues:
             return self.is_shared(node.left, file) and self.is_shared(node.right, file)
         if isinstance(node, cst.UnaryOperation):
             return self.is_shared(node.expression, file)
+        if isinstance(node, cst.IfExp):
+            return self._are_shared((node.test, node.body, node.orelse), file)
+        if isinstance(node, cst.FormattedString):
+            parts = [part for part in node.parts if isinstance(part, cst.FormattedStringExpression)]
+            return self._are_shared((part.expression for part in parts), file)
         if isinstance(node, (cst.Tuple, cst.List)):
             return all(self.is_shared(element.value, file) for element in node.elements)
         if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
