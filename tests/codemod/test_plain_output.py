@@ -37,6 +37,13 @@ def test_neighbours_share_a_guard_and_loops_that_only_print_have_one(tmp_path: P
     assert f"if is_main_rank():\n{textwrap.indent(lines, '    ')}" in convert(tmp_path, HEADER + LOOP + lines)
 
 
+@pytest.mark.parametrize("cell", ["# %%", "#%% [markdown]", "# COMMAND ----------", "# In[3]:"])
+def test_what_begins_a_cell_of_a_notebook_is_not_indented(cell: str, tmp_path: Path) -> None:
+    text = convert(tmp_path, HEADER + LOOP + f"print(1)\n\n{cell}\nprint(2)\nprint(3)\n")
+    guard = "if is_main_rank():\n    print"
+    assert f"{guard}(1)\n\n{cell}\n{guard}(2)\n    print(3)\n" in text
+
+
 def test_the_heading_of_a_section_that_goes_on_behind_its_output_stays_outside_of_the_guard(tmp_path: Path) -> None:
     lines = "print('a')\n\n# ---- b\nprint('b')\nb = step()\n"
     expected = "    print('a')\n\n# ---- b\nif is_main_rank():\n    print('b')\nb = step()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import libcst as cst
@@ -28,6 +29,7 @@ from ds_migrate.syntax.nodes import body_of, docstring, dotted
 from ds_migrate.syntax.source import SourceFile
 
 IsOutput = Callable[[cst.CSTNode], bool]
+_CELL = re.compile(r"# ?(%%|In ?\[|COMMAND -)")  # of jupytext, nbconvert and Databricks
 
 
 class OutputGuards:
@@ -236,7 +238,13 @@ class OutputGuards:
 
 
 def _parts(run: list[cst.BaseStatement], behind: cst.BaseStatement | None) -> list[list[cst.BaseStatement]]:
-    """Return statements that may share a guard, without those of a section that continues behind them."""
+    """Return statements that may share a guard, without those of a section that continues behind them.
+
+    The cells of a notebook share none: what begins one would be indented, and begin no cell any more.
+    """
+    cell = next((number for number, one in enumerate(run) if number and _begins_cell(one)), None)
+    if cell is not None:
+        return [run[:cell], *_parts(run[cell:], behind)]
     begins = [number for number, one in enumerate(run) if number and _has_heading(one)]
     is_of_section = behind is not None and all(line.comment is not None for line in _lines_above(behind))
     return [run[: begins[-1]], run[begins[-1] :]] if begins and is_of_section else [run]
@@ -247,6 +255,10 @@ def _has_heading(statement: cst.BaseStatement) -> bool:
     lines = _lines_above(statement)
     blank = next((number for number, line in enumerate(lines) if line.comment is None), len(lines))
     return any(line.comment is not None for line in lines[blank:])
+
+
+def _begins_cell(statement: cst.BaseStatement) -> bool:
+    return any(line.comment is not None and _CELL.match(line.comment.value) for line in _lines_above(statement))
 
 
 def _lines_above(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
