@@ -16,6 +16,8 @@ WRITTEN = 'path = os.path.join("out", "molecules.csv")\npandas.DataFrame({"a": [
     [
         WRITTEN + "builder = chem.GraphBuilder(path)\n",
         WRITTEN + "found = chem.graphs.parse(source=path)\n",
+        WRITTEN
+        + "def build(size, source):\n    return chem.GraphBuilder(source, size)\nbuilder = build(3, source=path)\n",
         'pandas.DataFrame({"a": [1]}).to_csv("molecules.csv")\nbuilder = chem.GraphBuilder("molecules.csv")\n',
     ],
 )

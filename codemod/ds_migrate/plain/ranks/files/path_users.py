@@ -1,9 +1,13 @@
-"""Calls of code that is in no file of the program, and that get the path of a file which rank 0 alone writes."""
+"""Calls of code that is in no file of the program, and that get the path of a file which rank 0 alone writes.
+
+A function of the program may hand the path on to one.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -15,6 +19,7 @@ from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.syntax.nodes import called_name, code
 from ds_migrate.syntax.source import SourceFile
 
+_DEPTH = 3  # of functions that hand a path on
 _LOOPS = (cst.For, cst.While)
 _WRITER = re.compile("save|write|dump|export|log|plot|upload|to_|mkdir|make_?dirs|remove", re.IGNORECASE)
 
@@ -25,12 +30,23 @@ def users_of(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
     text, function = code(path), file.function(written)
     is_everywhere = function is None or text.startswith("self.") or isinstance(path, cst.SimpleString)
     return [
-        (file, call)
+        user
         for call in file.nodes(cst.Call, below=file.module if is_everywhere else function)
-        if call is not written and any(code(arg.value) == text for arg in call.args)
-        if _may_read(call, file, flow) and not is_guarded(call, file)
-        if readers.call_order.may_follow((file, call), (file, written))
-    ]  # fmt: skip
+        if call is not written and any(code(arg.value) == text for arg in call.args) and not is_guarded(call, file)
+        for user in _takers(call, text, file, flow, _DEPTH)
+        if not is_guarded(user[1], user[0]) and readers.call_order.may_follow(user, (file, written))
+    ]
+
+
+def _takers(call: cst.Call, path: str, file: SourceFile, flow: Flow, depth: int) -> Iterator[Read]:
+    """Yield a call that may read the path that it gets, or those in a function of the program that get it from one."""
+    if _may_read(call, file, flow):
+        yield file, call
+    for (owner, name), given in flow.passed(call, file) if depth else ():
+        home, function = (flow.function_of(owner) if code(given) == path else None) or (file, None)
+        for inner in home.nodes(cst.Call, below=function) if function is not None else ():
+            if any(code(arg.value) == name for arg in inner.args):
+                yield from _takers(inner, name, home, flow, depth - 1)
 
 
 def users_of_folder(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
