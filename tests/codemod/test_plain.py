@@ -566,6 +566,12 @@ def test_what_an_engines_backward_does_not_take_is_named(tmp_path: Path, argumen
     ]
 
 
+def test_a_method_backward_that_returns_something_is_none_of_torch(tmp_path: Path) -> None:
+    script = HEADER + LOOP.replace("    loss.backward()", "    noise = diffusion.backward(x, y)\n    loss.backward()")
+    after = convert(tmp_path, script)
+    assert "noise = diffusion.backward(x, y)" in after and "engine.backward(loss)" in after
+
+
 def test_a_script_that_only_passes_a_model_to_a_trainer_starts_the_ranks(tmp_path: Path) -> None:
     trainer = """\
     import torch

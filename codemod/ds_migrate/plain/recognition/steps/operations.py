@@ -186,7 +186,8 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
     callees = flow.values(call.func, file)
     if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
         return None
-    if is_own_tensor(loss, file, flow):
+    is_kept = isinstance(file.parent(call), (cst.Assign, cst.AnnAssign)) and len(call.args) > 1  # torch's gives None
+    if is_kept or is_own_tensor(loss, file, flow):
         return None
     if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
         return None  # an indirect call
