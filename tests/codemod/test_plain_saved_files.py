@@ -781,3 +781,11 @@ recorder = Recorder('log.txt', 'w')
 """
     after = convert(tmp_path, recorder + HEADER + LOOP + "recorder.record('done')\n")
     assert "with open(self.path if is_main_rank() else os.devnull, self.mode) as f:" in after
+
+
+@pytest.mark.parametrize(("given", "waits"), [("path", True), ("str(path)", True), ("str(other)", False)])
+def test_ranks_wait_for_a_file_that_a_library_is_given_as_text(given: str, waits: bool, tmp_path: Path) -> None:
+    """Rank 0 alone copied it, and another rank did not find it yet."""
+    save = f"path = Path('b.sgy')\nshutil.copyfile('a.sgy', path)\nwith segyio.open({given}) as f:\n    print(f)\n"
+    after = convert(tmp_path, "import shutil\nimport segyio\nfrom pathlib import Path\n" + HEADER + LOOP + save)
+    assert ("wait_for_all_ranks()\nwith segyio.open" in after) is waits

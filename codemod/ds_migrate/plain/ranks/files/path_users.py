@@ -32,7 +32,8 @@ def users_of(write: Write, readers: FileReaders, flow: Flow) -> list[Read]:
     return [
         user
         for call in file.nodes(cst.Call, below=file.module if is_everywhere else function)
-        if call is not written and any(code(arg.value) == text for arg in call.args) and not is_guarded(call, file)
+        if call is not written and any(code(_path_of(arg.value)) == text for arg in call.args)
+        if not is_guarded(call, file)
         for user in _takers(call, text, file, flow, _DEPTH)
         if not is_guarded(user[1], user[0]) and readers.call_order.may_follow(user, (file, written))
     ]
@@ -43,9 +44,9 @@ def _takers(call: cst.Call, path: str, file: SourceFile, flow: Flow, depth: int)
     if _may_read(call, file, flow):
         yield file, call
     for (owner, name), given in flow.passed(call, file) if depth else ():
-        home, function = (flow.function_of(owner) if code(given) == path else None) or (file, None)
+        home, function = (flow.function_of(owner) if code(_path_of(given)) == path else None) or (file, None)
         for inner in home.nodes(cst.Call, below=function) if function is not None else ():
-            if any(code(arg.value) == name for arg in inner.args):
+            if any(code(_path_of(arg.value)) == name for arg in inner.args):
                 yield from _takers(inner, name, home, flow, depth - 1)
 
 
@@ -56,6 +57,12 @@ def users_of_folder(write: Write, readers: FileReaders, flow: Flow) -> list[Read
     folders = [root_of(one) for one in paths]
     found = [user for one in folders if one not in paths for user in users_of((file, written, one), readers, flow)]
     return [(home, call) for home, call in found if not any(isinstance(o, _LOOPS) for o in home.ancestors(call))]
+
+
+def _path_of(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return what an expression is as a path: ``path`` of ``str(path)``."""
+    is_same = isinstance(node, cst.Call) and len(node.args) == 1 and called_name(node) in ("str", "Path", "fspath")
+    return node.args[0].value if isinstance(node, cst.Call) and is_same else node
 
 
 def _may_read(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
