@@ -73,6 +73,24 @@ def test_the_items_of_a_dict_are_not_an_attribute_that_holds_outputs(
     assert _reviews(tmp_path, text) == found
 
 
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        ("rows['first']", []),
+        ("rows['score']", [CHOSEN]),
+        ("rows[key]", [CHOSEN]),
+        ("rows", [CHOSEN]),
+    ],
+)
+def test_an_item_of_an_attribute_is_not_another_one_that_holds_outputs(
+    read: str, found: list[str], tmp_path: Path
+) -> None:
+    chosen = f"other.rows['score'] = model(every)\n    kept = list(table.{read})"
+    loader = "DataLoader(Subset(data, kept), 4)"
+    text = "key = str(print)\n" + CLEAN + ROUNDS.format(loader=loader, chosen=chosen)
+    assert _reviews(tmp_path, text) == found
+
+
 def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path) -> None:
     chosen = (
         "lists, clusters = [[] for _ in range(2)], model(every).argmax(1)\n"

@@ -120,19 +120,12 @@ class RankExpressions(ABC):
             owner, name = self._read(node, file)
             return self.are_known((owner, name), (owner, f"{name}[]")) or self.is_share(node, file)
         if type(node) is cst.Attribute:
-            if node.attr.value in _SAME or self.is_of_library(node, file) or self._options.holds(node, file):
-                return False
-            if is_data(node):
-                return self.differs(node.value, file)
-            if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self.are_known(SHARE):
-                return True
-            own = self._properties.get(node.attr.value, ())
-            computed = ((id(function), "return") for _, function in own)
-            known = self.are_known(*self.attributes.read(node, file), *computed)
-            return known or self.is_share(node, file) or self.differs(node.value, file)
+            return self._attribute_differs(node, "", file)
         if type(node) is cst.Call:
             return self._call_differs(node, file)
         if type(node) is cst.Subscript and (key := literal_key(node)) is not None:
+            if isinstance(key[0], cst.Attribute):
+                return self.is_share(node, file) or self._attribute_differs(key[0], key[1], file)
             owner, name = self._read(key[0], file)
             return self.are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self.is_share(node, file)
         if isinstance(node, (cst.GeneratorExp, cst.ListComp)):  # as many items on each rank, as len() has them
@@ -141,6 +134,21 @@ class RankExpressions(ABC):
             return False
         found = any(self.differs(child, file) for child in children(node))
         return found and not (type(node) is cst.Comparison and self._none_tests.is_shared(node, file))
+
+    def _attribute_differs(self, node: cst.Attribute, key: str, file: SourceFile) -> bool:
+        """Return whether an attribute may differ, or the item of it that has a key; any item where that is empty."""
+        if node.attr.value in _SAME or self.is_of_library(node, file) or self._options.holds(node, file):
+            return False
+        if is_data(node):
+            return self.differs(node.value, file)
+        if is_foreign_gradient(node, file, self.flow, self._engine_modules) and self.are_known(SHARE):
+            return True
+        own = self._properties.get(node.attr.value, ())
+        computed = ((id(function), "return") for _, function in own)
+        held = self.attributes.read(node, file)
+        items = ((owner, f"{name}[{key}]") for owner, name in held)
+        known = self.are_known(*held, *items, *computed)
+        return known or self.is_share(node, file) or self.differs(node.value, file)
 
     def is_share(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is a loader of which each rank gets a share."""
@@ -256,9 +264,9 @@ def _conditions(node: cst.CSTNode, file: SourceFile) -> Iterator[cst.If | cst.Wh
             yield outer
 
 
-def literal_key(node: cst.CSTNode) -> tuple[cst.Name, str] | None:
-    """Return the variable and the key of an item: of ``state["epoch"]``."""
-    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+def literal_key(node: cst.CSTNode) -> tuple[cst.Name | cst.Attribute, str] | None:
+    """Return the variable or attribute, and the key, of an item: of ``state["epoch"]``."""
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, (cst.Name, cst.Attribute)):
         return None
     key = literal_index(node)
     return (node.value, key) if isinstance(key, str) else None

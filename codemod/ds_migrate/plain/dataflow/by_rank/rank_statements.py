@@ -200,7 +200,7 @@ class RankStatements:
             elif not self._values.is_of_library(target, file):
                 yield from self._values.attributes.written(target, file)
         elif (key := literal_key(target)) is not None:
-            for owner, name in self._values.written(key[0], file):
+            for owner, name in self._of_items(key[0], file):
                 yield from ((owner, f"{name}[]"), (owner, f"{name}[{key[1]}]"))
         elif isinstance(target, (cst.Subscript, cst.StarredElement)):
             table = accessed(target)
@@ -211,6 +211,15 @@ class RankStatements:
         elif isinstance(target, (cst.Tuple, cst.List)):
             for element in target.elements:
                 yield from self._variables(element.value, file)
+
+    def _of_items(self, node: cst.Name | cst.Attribute, file: SourceFile) -> Iterator[Variable]:
+        """Yield the variables that hold what gets an item, as those of ``self.state`` for ``self.state["epoch"]``."""
+        if isinstance(node, cst.Name):
+            yield from self._values.written(node, file)
+        elif is_data(node):
+            yield from self._variables(node.value, file)
+        elif not self._values.is_of_library(node, file):
+            yield from self._values.attributes.written(node, file)
 
     def _is_given(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether a name is a parameter, so that a caller has what it holds under another name."""
