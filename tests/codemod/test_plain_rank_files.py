@@ -36,6 +36,7 @@ def _after(tmp_path: Path, text: str) -> str:
         "tmp = tempfile.TemporaryDirectory()\npath = f'{tmp.name}/best.pt'\ntorch.save(model.state_dict(), path)\n",
         "t = tempfile.TemporaryDirectory()\np = Path(t.name).resolve() / 'a'\np.with_suffix('.json').write_text('1')\n",
         "to = ExitStack().enter_context(tempfile.TemporaryDirectory())\ntorch.save(1, os.path.join(to, 'best.pt'))\n",
+        "t = Path(tempfile.TemporaryDirectory().name)\na, b = t / 'a', t / 'b'\ntorch.save(1, a)\nb.write_text('1')\n",
         "root = Path(tempfile.TemporaryDirectory().name)\n(root / 'a.json').write_text('1')\nshutil.rmtree(root)\n",
     ],
 )

@@ -19,7 +19,7 @@ from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.ranks.files.sample_names import ItemNames, names_of_all_loaders
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
-from ds_migrate.syntax.nodes import called_name, walk
+from ds_migrate.syntax.nodes import called_name, dotted, set_values, walk
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
@@ -102,9 +102,13 @@ class RankFiles:
         variable = scopes.variable(name.value, name)
         for node in scopes.bindings.get(name.value, ()):
             line = file.parent(node)
-            made = line.value if isinstance(line, cst.Assign) else line.item if isinstance(line, cst.WithItem) else None
-            if made is not None and scopes.variable(name.value, node) == variable:
-                yield made
+            if scopes.variable(name.value, node) != variable:
+                continue
+            if isinstance(line, cst.WithItem):
+                yield line.item
+            elif isinstance(line, cst.Assign):
+                paired = (value for target, value in set_values(line) if dotted(target) == name.value)
+                yield next(paired, None) or line.value
 
 
 def is_own_folder(made: cst.Call, file: SourceFile, flow: Flow) -> bool:
