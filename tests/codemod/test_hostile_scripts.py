@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ds_migrate.cli import main
+from plain_loops import body, convert
 
 LOOP = """\
 import torch
@@ -110,3 +111,17 @@ def test_a_planted_link_is_not_written_through(link: str, tmp_path: Path, capsys
 def files(tree: Path) -> dict[str, bytes]:
     found = (path for path in tree.rglob("*") if path.is_file() and ".ds-migrate" not in path.parts)
     return {str(path): path.read_bytes() for path in found}
+
+
+def test_names_that_are_made_of_each_other_are_looked_at_once(tmp_path: Path) -> None:
+    names = "abcdefghijklmnopqrst"
+    updates = [f"        {name} = F.relu({' + '.join(names)})" for name in names]
+    loop = [
+        "    MAKE_MODEL", f"    {' = '.join(names)} = torch.zeros(4, 1)",
+        "    for batch, target in DataLoader(data, batch_size=4):", "        a = out = model(batch)", *updates,
+        "        loss = F.mse_loss(out, target)", "        optimizer.zero_grad()", "        loss.backward()",
+        "        optimizer.step()", "        if len(a) > 3 and (a.numel() + b.sum()) > 2:", "            continue",
+    ]  # fmt: skip
+    before = time.process_time()
+    assert "engine.step()" in convert(tmp_path, body("\n".join(loop)))
+    assert time.process_time() - before < 15

@@ -9,7 +9,16 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Variable
 from ds_migrate.plain.reachability import reachable
-from ds_migrate.syntax.nodes import dotted, last_name, parameter, parameters, set_values, without_index
+from ds_migrate.syntax.nodes import (
+    dotted,
+    elements,
+    last_name,
+    parameter,
+    parameters,
+    set_values,
+    targets,
+    without_index,
+)
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -118,6 +127,21 @@ class Scopes:
             return own or [value for _, value in lines]
         scope = self.owner(name.value, name)
         return [value for line, value in lines if self.owner(name.value, line) is scope]
+
+    @cached_property
+    def _unpacked(self) -> dict[str, list[tuple[cst.Assign, int]]]:
+        """The lines that give each name an element of their value, with its index."""
+        found: dict[str, list[tuple[cst.Assign, int]]] = {}
+        for line in self.file.nodes(cst.Assign):
+            for target in targets(line):
+                for index, element in enumerate(elements(target)) if isinstance(target, cst.Tuple) else ():
+                    found.setdefault(dotted(element) or "", []).append((line, index))
+        return found
+
+    def unpacked(self, name: cst.Name) -> list[tuple[cst.BaseExpression, int | None]]:
+        """Return the values of which a name is given an element where it is the variable that it is here, by index."""
+        scope, lines = self.owner(name.value, name), self._unpacked.get(name.value, ())
+        return [(line.value, index) for line, index in lines if self.owner(name.value, line) is scope]
 
     def _may_share(self, one: cst.ClassDef | None, other: cst.ClassDef | None) -> bool:
         """Return whether one object may be of both classes: of one that is built on both, or on one of them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
@@ -53,6 +55,8 @@ _EACH_TRANSPOSED = {
     "transpose": (("1", "2"), ("2", "1"), ("-1", "-2"), ("-2", "-1")), "permute": (("0", "2", "1"),)
 }  # fmt: skip
 
+_Find = Callable[[cst.CSTNode, SourceFile, "BatchTotals", int], bool]
+
 
 class BatchTotals:
     """The expressions of a program that a whole batch gives.
@@ -66,6 +70,15 @@ class BatchTotals:
         self.flow = flow
         self._values = values
         self._answers: dict[int, tuple[cst.CSTNode, bool]] = {}  # with the nodes, which keeps their ids
+        self._found: dict[tuple[_Find, int, int], tuple[cst.CSTNode, bool]] = {}
+
+    def once(self, find: _Find, node: cst.CSTNode, file: SourceFile, depth: int) -> bool:
+        """Return what a function finds of an expression to a depth, which it is asked once."""
+        question = find, id(node), depth
+        if question not in self._found:
+            self._found[question] = node, False  # where it is made of itself
+            self._found[question] = node, find(node, file, self, depth)
+        return self._found[question][1]
 
     def differs(self, node: cst.CSTNode, file: SourceFile) -> bool:
         """Return whether an expression may have another value on another rank."""

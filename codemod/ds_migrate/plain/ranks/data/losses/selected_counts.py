@@ -6,7 +6,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
-from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
+from ds_migrate.plain.ranks.data.losses.returned_values import item_of, returned_values
 from ds_migrate.plain.ranks.data.losses.selected_samples import KEEPS, is_selected
 from ds_migrate.syntax.nodes import called_name, dotted, operands, walk
 from ds_migrate.syntax.source import SourceFile
@@ -19,8 +19,12 @@ _DEPTH = 5
 
 def counts_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH) -> bool:
     """Return whether a number is made of how many samples a mask selects: ``n += index.numel()``, ``len(x[mask])``."""
+    return depth > 0 and totals.once(_counts_selected, node, file, depth)
+
+
+def _counts_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int) -> bool:
     scopes = totals.flow.scopes(file)
-    for part in walk(node) if depth else ():
+    for part in walk(node):
         if isinstance(part, cst.Name):
             changes = [line.value for line in scopes.nodes(part, cst.AugAssign) if dotted(line.target) == part.value]
             values = [value for value in (*scopes.assigned(part), *changes) if value is not part]
@@ -72,8 +76,6 @@ def _is_index(
         return any(_is_index(value, home, totals, depth - 1, item) for home, value in found)
     if isinstance(node, cst.Name) and depth:
         scopes = totals.flow.scopes(file)
-        values = [(value, item) for value in scopes.assigned(node) if value is not node]
-        lines = [(line.value, index_in(line, node.value)) for line in scopes.nodes(node, cst.Assign)]
-        values += [(value, index) for value, index in lines if index is not None]
+        values = [(value, item) for value in scopes.assigned(node) if value is not node] + scopes.unpacked(node)
         return any(_is_index(value, file, totals, depth - 1, index) for value, index in values)
     return False

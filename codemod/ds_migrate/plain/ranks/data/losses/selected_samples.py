@@ -6,7 +6,6 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.batch_totals import MEANS, OF_EACH, SUMS, BatchTotals
-from ds_migrate.plain.ranks.data.losses.returned_values import index_in
 from ds_migrate.plain.ranks.data.losses.torch_losses import loss_makers
 from ds_migrate.syntax.nodes import called_name, dotted, operands
 from ds_migrate.syntax.source import SourceFile
@@ -27,8 +26,10 @@ _DEPTH = 5
 
 def is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int = _DEPTH) -> bool:
     """Return whether something is what a mask selects of a batch: ``x[mask]``, or what is not padding of sequences."""
-    if depth == 0:
-        return False
+    return depth > 0 and totals.once(_is_selected, node, file, depth)
+
+
+def _is_selected(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, depth: int) -> bool:
     if isinstance(node, cst.Call):
         name = called_name(node)
         if name in _SELECTS:
@@ -90,10 +91,9 @@ def _values(name: cst.Name, file: SourceFile, totals: BatchTotals) -> list[cst.B
     """Return what a name is set to, or split of; of a packed sequence, its numbers are the first part."""
     scopes = totals.flow.scopes(file)
     values = [value for value in scopes.assigned(name) if value is not name]
-    lines = [line for line in scopes.nodes(name, cst.Assign) if index_in(line, name.value) == 0]
-    values += [line.value for line in lines if _packs(line.value, file, totals)]
-    split = [line.value for line in scopes.nodes(name, cst.Assign) if index_in(line, name.value) is not None]
-    calls = [value for value in split if isinstance(value, cst.Call) and called_name(value) in _SPLITS]
+    unpacked = scopes.unpacked(name)
+    values += [value for value, index in unpacked if index == 0 and _packs(value, file, totals)]
+    calls = [value for value, _ in unpacked if isinstance(value, cst.Call) and called_name(value) in _SPLITS]
     return values + [part for call in calls for part in operands(call)]
 
 
