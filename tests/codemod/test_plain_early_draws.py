@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,15 @@ def test_data_that_the_system_draws_differs_on_each_rank(drawn: str, made: str, 
     report = run(tmp_path, train=HEADER + WORDS.replace("WORD", drawn) + loop)
     found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
     assert any("what the system draws" in message for message in found) == is_own
+
+
+@pytest.mark.parametrize("more", ["", "else:\n    class Own:\n        pass\n"])
+def test_ranks_start_behind_definitions_under_a_condition(more: str, tmp_path: Path) -> None:
+    """They started as the module was imported, which others do for its functions."""
+    helpers = f"HAS_TORCH = True\n\nif HAS_TORCH:\n    class Own(torch.nn.Linear):\n        pass\n{more}\n\n"
+    loop = "data = TensorDataset(torch.ones(8, 2), torch.ones(8, 1))\n" + LOOP.replace("Net()", "Own(2, 1)")
+    imports = (
+        "import torch\nimport torch.nn.functional as F\nfrom torch.utils.data import DataLoader, TensorDataset\n\n"
+    )
+    after = convert(tmp_path, imports + helpers + "if __name__ == '__main__':\n" + textwrap.indent(loop, "    "))
+    assert "if __name__ == '__main__':\n    init_distributed()\n" in after

@@ -229,10 +229,19 @@ def _first_of_module(file: SourceFile, reached: cst.CSTNode, is_call: bool) -> c
             continue
         if isinstance(statement, cst.Try) and all(_is_preparation(s) for s in statement.body.body):
             continue
+        if isinstance(statement, cst.If) and _defines(statement):
+            continue
         if isinstance(statement, cst.If) and asks_for_main(statement) and any(a is statement for a in above):
             return first_of_block(statement)
         return statement if isinstance(statement, cst.BaseStatement) else None
     return None
+
+
+def _defines(node: cst.If | cst.Else) -> bool:
+    """Return whether a condition holds definitions alone, as of classes for which a library is needed."""
+    is_whole = all(isinstance(statement, (cst.FunctionDef, cst.ClassDef)) for statement in node.body.body)
+    orelse = node.orelse if isinstance(node, cst.If) else None
+    return is_whole and (orelse is None or _defines(orelse))
 
 
 def first_of_block(block: cst.If | cst.Else) -> cst.BaseStatement:
