@@ -315,6 +315,9 @@ ALIKE = {
     "ranks": "for p in model.parameters():\n        p.grad.data /= float(dist.get_world_size())",
     "helper": "clip_gradient(optimizer, 0.1)",
     "an element": "model.fc.weight.grad[0] *= 0.5",
+    "what is not finite": (
+        "for p in model.parameters():\n        p.grad[torch.logical_not(torch.isfinite(p.grad))] = 0.0"
+    ),
     "set to zero": "model.fc.weight.grad.data[:, 2:] = 0",
     "weights": "for p in model.parameters():\n        p.grad.data.add_(p.data, alpha=0.01)",
     "signs of weights": "for m in model.modules():\n        m.weight.grad.data.add_(0.1 * torch.sign(m.weight.data))",

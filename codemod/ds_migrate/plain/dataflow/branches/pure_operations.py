@@ -11,11 +11,12 @@ PURE = frozenset({
 LOOKS = frozenset({"os.path.isfile", "os.path.exists", "os.path.isdir"})
 # Methods and functions of torch.
 PURE_ON_TENSORS = frozenset({
-    "abs", "add", "all", "any", "bmm", "clamp", "clone", "contiguous", "detach", "div", "dot", "eq", "exp", "expand_as",
-    "eye", "flatten", "float", "ge", "gt", "isfinite", "isinf", "isnan", "item", "le", "log", "lt", "matmul", "max",
-    "mean", "min", "mm", "mul", "ne", "neg", "norm", "numel", "permute", "pow", "relu", "reshape", "sigmoid", "sign",
-    "size", "sqrt", "square", "squeeze", "stack", "sub", "sum", "t", "tanh", "to", "transpose", "unsqueeze", "view",
-    "view_as", "where", "zeros_like", "ones_like",
+    "abs", "add", "all", "any", "bmm", "clamp", "clone", "contiguous", "detach", "div", "dot", "eq", "exp",
+    "expand_as", "eye", "flatten", "float", "ge", "gt", "isfinite", "isinf", "isnan", "item", "le", "log",
+    "logical_and", "logical_not", "logical_or", "lt", "matmul", "max", "mean", "min", "mm", "mul", "ne", "neg",
+    "norm", "numel", "permute", "pow", "relu", "reshape", "sigmoid", "sign", "size", "sqrt", "square", "squeeze",
+    "stack", "sub", "sum", "t", "tanh", "to", "transpose", "unsqueeze", "view", "view_as", "where", "zeros_like",
+    "ones_like",
 })  # fmt: skip
 # Methods of texts.
 PURE_ON_TEXTS = frozenset({
