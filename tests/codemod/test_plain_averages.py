@@ -577,6 +577,11 @@ LOSSES = {
     "loss = F.cosine_similarity(out, y, dim=1).mean()": "",
     "loss = F.cross_entropy(out, y, ignore_index=-1)": COUNTED,
     "loss = F.cross_entropy(out, y, weight=None)": "",
+    "y[y == 0] = -100\n    loss = F.cross_entropy(out, y)": COUNTED,
+    "ignored = -100\n    y = y.masked_fill(y == 0, ignored)\n    loss = F.cross_entropy(out, y)": COUNTED,
+    "ce = nn.CrossEntropyLoss()\n    marked = torch.where(y > 0, y, torch.tensor(ce.ignore_index))\n"
+    "    loss = ce(out, marked)": COUNTED,
+    "y = y.clamp(min=-100)\n    loss = F.cross_entropy(out, y)": "",
     "loss = F.cross_entropy(out, y, ignore_index=-1, reduction='none').mean()": "",
     "y = (y - y.mean()) / (y.std() + 1e-8)\n    loss = (out * y).mean()": ALL,
     "loss = -out.std()": ALL,

@@ -69,7 +69,9 @@ def _counts_targets(node: cst.CSTNode, file: SourceFile, totals: BatchTotals) ->
     if not makers or not isinstance(node, cst.Call):
         return False
     is_of_mask = any(is_selected(arg.value, file, totals) for arg in node.args)
-    return any(divides_by_targets(maker) or (is_of_mask and reduction_of(maker) == "mean") for maker in makers)
+    return any(
+        divides_by_targets(maker, totals.flow) or (is_of_mask and reduction_of(maker) == "mean") for maker in makers
+    )
 
 
 def _is_of_all(node: cst.CSTNode, file: SourceFile, totals: BatchTotals, is_in_model: bool) -> bool:

@@ -113,7 +113,7 @@ class _Means:
         file, name, given = part.file, called_name(call), operands(call)
         makers = [*loss_makers(call, file, self._flow), *self._kept_losses(call, part)]
         allowed = {"mean", "sum"} if part.is_divided else {"mean"}
-        if any(divides_by_targets(maker) or reduction_of(maker) not in allowed for maker in makers):
+        if any(divides_by_targets(maker, self._flow) or reduction_of(maker) not in allowed for maker in makers):
             return None
         operand = self._totals.operand(call, file)
         if name in MEANS and operand is not None:
