@@ -653,3 +653,26 @@ def _no_means(folder: Path, text: str) -> list[str]:
     known = [next((part for part in (ALL, COUNTED, ORDERED) if part in message), message) for message in found]
     assert set(known) <= {ALL, COUNTED, ORDERED}, found
     return known
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_reviewed"),
+    [("len(data) // 4 * epochs", True), ("len(loader) * epochs", False), ("100 * epochs", False)],
+)
+def test_a_schedule_over_the_steps_through_all_data_is_for_review(
+    steps: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    text = f"""
+        epochs = 2
+        model = Net()
+        loader = DataLoader(data, batch_size=4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        total = {steps}
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=total)
+        for x, y in loader:
+            LOSS_STEP
+            schedule.step()
+        """
+    report = run(tmp_path, train=body(text))
+    found = [f.message for _, f in report.findings(Severity.REVIEW)]
+    assert any("this schedule counts the steps through all data" in message for message in found) is is_reviewed

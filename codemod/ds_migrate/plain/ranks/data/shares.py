@@ -163,7 +163,12 @@ class _Shares:
         averages = EpochAverages(self.alone, of_ranks, counted, self._flow)
         notes = averages.divide_by_share(self._files, self._runtime, self._converted)
         draws = counted_draws(self.alone, self._flow)
-        for note in (*notes, *draws, *counted_batches(self.alone, counted, self._flow)):
+        for note in (
+            *notes,
+            *averages.long_schedules(self._files),
+            *draws,
+            *counted_batches(self.alone, counted, self._flow),
+        ):
             self._review(note)
 
     def _mixed(self) -> set[int]:

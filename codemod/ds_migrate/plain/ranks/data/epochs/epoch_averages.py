@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 import libcst as cst
@@ -14,10 +15,11 @@ from ds_migrate.plain.ranks.data.epochs.fixed_numbers import FixedNumbers
 from ds_migrate.plain.ranks.data.epochs.sample_counts import loader_of
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, code, dotted, elements, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted, elements, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4
+_SCHEDULES = re.compile(r"LR$|WarmRestarts$|schedule", re.IGNORECASE)
 Makers = list[tuple[SourceFile, cst.Call]]
 
 
@@ -59,6 +61,31 @@ class EpochAverages:
                     message,
                     "divide by count_samples() of the loader, or by its len() for batches",
                 )
+
+    def long_schedules(self, files: list[SourceFile]) -> Iterator[Note]:
+        """Yield a note for each schedule whose number of steps is made of the length of a data set."""
+        if not self._makers or any(id(maker) in self._of_ranks for _, maker in self._makers):
+            return
+        for file in files:
+            for call in file.nodes(cst.Call):
+                given = call.args[1:] if _SCHEDULES.search(called_name(call)) else ()
+                if any(self._counts_all(arg.value, file, _DEPTH) for arg in given):
+                    message = "this schedule counts the steps through all data, and a rank has those of its share alone"
+                    advice = (
+                        "make the number of len() of the loader, or divide it by torch.distributed.get_world_size()"
+                    )
+                    yield Note(Code.PLAIN_SAMPLER, file, call, message, advice)
+
+    def _counts_all(self, node: cst.CSTNode, file: SourceFile, depth: int) -> bool:
+        """Return whether the length of a data set is a part of a number, also through names."""
+        return any(
+            (isinstance(part, cst.Call) and _counts(part, self._data_sets(file), file, self._flow, _DEPTH))
+            or any(depth and self._counts_all(made, file, depth - 1) for made in self._assigned(part, file))
+            for part in walk(node)
+        )
+
+    def _assigned(self, node: cst.CSTNode, file: SourceFile) -> list[cst.BaseExpression]:
+        return self._flow.scopes(file).assigned(node) if isinstance(node, cst.Name) else []
 
     def _data_sets(self, file: SourceFile) -> set[str]:
         """Return the expressions of data sets, those too that are kept by what makes the loaders: ``data.train``."""
