@@ -230,3 +230,29 @@ def test_a_library_that_gets_optimizers_from_its_tests_alone_stays(name: str, is
     found = [f.message for _, f in report.findings(Severity.BLOCKED)]
     assert any("only their tests make one" in message for message in found) is is_blocked
     assert any(file.after is not None for file in report.files) is not is_blocked
+
+
+def test_a_call_that_nothing_reaches_and_that_gives_an_optimizer_is_for_review(tmp_path: Path) -> None:
+    text = """
+    def train(model, optimizer):
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+
+    def fit(state):
+        train(state["model"], optimizer=state["optimizer"])
+
+
+    def evaluate(model, optimizer=None):
+        train(model, None)
+
+
+    MAKE_MODEL
+    train(model, optimizer)
+    """
+    found = [f.message for _, f in run(tmp_path, train=body(text)).findings(Severity.REVIEW)]
+    assert found == [
+        "train() takes an engine now, and this call, which nothing in these files reaches, gives it an optimizer"
+    ]

@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.edits.engine_arguments import pass_engines
+from ds_migrate.plain.edits.engine_arguments import calls_left, pass_engines
 from ds_migrate.plain.edits.engine_calls import write_calls
 from ds_migrate.plain.edits.engine_creation import EngineWriter
 from ds_migrate.plain.edits.freed_engines import free_engines
@@ -99,7 +99,7 @@ class Editor:
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
         staying = [file for file in self._fixed if file in self._others]
         decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
-        notes = list(self.plan.notes)
+        notes = [*self.plan.notes, *calls_left(self.plan)]
         facts = self.plan.facts
         drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
         notes += [*unshared_generators(drawing, self.flow), *unshared_draws(drawing, facts)]

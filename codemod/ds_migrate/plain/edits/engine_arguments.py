@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.naming.engine_names import Passed
-from ds_migrate.plain.decisions.plan import ProgramPlan
+from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.freed_engines import is_deleted
 from ds_migrate.plain.edits.runtime_names import Converted
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import parameters
+from ds_migrate.syntax.nodes import dotted, parameters
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -35,6 +36,24 @@ def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
     for kept in names.kept.values():
         engine = names.at(kept.value, kept.file)
         kept.file.after(kept.statement, f"{kept.attribute} = {engine}")
+
+
+def calls_left(plan: ProgramPlan) -> Iterator[Note]:
+    """Yield the calls in idle functions that still give an optimizer to a function which takes an engine now."""
+    flow, names = plan.facts.flow, plan.names
+    for passed in names.passed.values():
+        for file, call in flow.callers.of(passed.function):
+            arg = flow.given(call, passed.function, passed.parameter, file)
+            if arg is None or id(arg) in names.arguments or dotted(arg.value) == "None":
+                continue
+            if not of_kind(flow.values(arg.value, file), Kind.OPTIMIZER):  # one that is made in these files has a note
+                called = passed.function.name.value
+                yield Note(
+                    Code.PLAIN_ENGINE, file, call,
+                    f"{called}() takes an engine now, and this call, which nothing in these files reaches, gives it an "
+                    "optimizer",
+                    f"make an engine with deepspeed.initialize() there, and give {called}() that",
+                )  # fmt: skip
 
 
 def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
