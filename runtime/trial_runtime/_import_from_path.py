@@ -14,7 +14,7 @@ _active = False
 def _modules_below(folder: Path) -> list[str]:
     """Return the names of imported modules whose source lies in ``folder`` (packages included)."""
     names = []
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # a list of items may be interrupted by garbage, which imports
         file = getattr(module, "__file__", None)
         if file and folder in Path(file).absolute().parents and "site-packages" not in Path(file).parts:
             names.append(name)
@@ -60,6 +60,8 @@ def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         _active = False
         sys.path, sys.dont_write_bytecode = old_path, old_bytecode
-        for name in _modules_below(folder):
-            del sys.modules[name]
-        sys.modules.update(aside)
+        try:
+            for name in _modules_below(folder):
+                del sys.modules[name]
+        finally:
+            sys.modules.update(aside)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +197,27 @@ def test_modules_of_the_same_name_live_side_by_side(
             pass
     assert (old.which, new.which) == ("old", "new")
     assert sys.modules.pop("its_definition") is new
+
+
+def test_modules_come_back_although_garbage_collection_imports_one_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "set_aside.py").write_text("which = 'old'")
+    mine = types.ModuleType("set_aside")
+    monkeypatch.setitem(sys.modules, "set_aside", mine)
+    new = itertools.count()
+
+    def import_one(_phase: str, _info: dict[str, int]) -> None:
+        monkeypatch.setitem(sys.modules, f"imported_by_garbage_{next(new)}", types.ModuleType("imported_by_garbage"))
+
+    threshold = gc.get_threshold()
+    with det.import_from_path(tmp_path):
+        gc.callbacks.append(import_one)
+        gc.set_threshold(1, 1_000_000)  # the young generation alone, which is quick
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(import_one)
+    assert next(new) > 0
+    assert sys.modules["set_aside"] is mine
 
 
 def test_a_context_for_trying_out_comes_from_a_config() -> None:
