@@ -333,6 +333,11 @@ ALIKE = {
         "for name, p in model.named_parameters():\n        mask = p.data.abs().gt(0.1).float()\n"
         "        masks[name] = mask\n        p.grad.data = p.grad.data * masks[name]"
     ),
+    "masks of NumPy": (
+        "for p in model.parameters():\n        grad = p.grad.data.cpu().numpy()\n"
+        "        grad = np.where(abs(p.data.cpu().numpy()) < 0.1, 0, grad)\n"
+        "        p.grad.data = torch.from_numpy(grad).to(p.device)"
+    ),
     "each norm": "clip_each(model, 0.3)",
     "the norm": "clip_all(model, 0.3)",
     "stacked norms": (
@@ -360,7 +365,7 @@ APART = {
 def changing(line: str) -> str:
     return (
         HEADER
-        + "first, masks = Net(), {}\n"
+        + "import numpy as np\n\nfirst, masks = Net(), {}\n"
         + CLIP
         + NORM
         + LOOP.replace("    optimizer.step()", f"    {line}\n    optimizer.step()")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 # All ranks read the same files, on the same machines.
 PURE = frozenset({
-    "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
+    "abs", "len", "int", "float", "bool", "min", "max", "round", "str", "range", "trange", "tqdm.trange", "torch.load",
     "os.path.join", "torch.cuda.is_available", "torch.accelerator.is_available", "torch.backends.mps.is_available",
     "dist.get_world_size", "torch.distributed.get_world_size", "get_world_size",
 })  # fmt: skip
 LOOKS = frozenset({"os.path.isfile", "os.path.exists", "os.path.isdir"})
-# Methods and functions of torch.
+# Methods and functions of torch and NumPy.
 PURE_ON_TENSORS = frozenset({
-    "abs", "add", "all", "any", "bmm", "clamp", "clone", "contiguous", "detach", "div", "dot", "eq", "exp",
-    "expand_as", "eye", "flatten", "float", "ge", "gt", "isfinite", "isinf", "isnan", "item", "le", "log",
-    "logical_and", "logical_not", "logical_or", "lt", "matmul", "max", "mean", "min", "mm", "mul", "ne", "neg",
-    "norm", "numel", "permute", "pow", "relu", "reshape", "sigmoid", "sign", "size", "sqrt", "square", "squeeze",
-    "stack", "sub", "sum", "t", "tanh", "to", "transpose", "unsqueeze", "view", "view_as", "where", "zeros_like",
-    "ones_like",
+    "abs", "add", "all", "any", "bmm", "clamp", "clone", "contiguous", "cpu", "cuda", "detach", "div", "dot",
+    "double", "eq", "exp", "expand_as", "eye", "flatten", "float", "from_numpy", "ge", "gt", "half", "isfinite",
+    "isinf", "isnan", "item", "le", "log", "logical_and", "logical_not", "logical_or", "lt", "matmul", "max",
+    "mean", "min", "mm", "mul", "ne", "neg", "norm", "numel", "numpy", "permute", "pow", "relu", "reshape",
+    "sigmoid", "sign", "size", "sqrt", "square", "squeeze", "stack", "sub", "sum", "t", "tanh", "to", "transpose",
+    "unsqueeze", "view", "view_as", "where", "zeros_like", "ones_like",
 })  # fmt: skip
 # Methods of texts.
 PURE_ON_TEXTS = frozenset({

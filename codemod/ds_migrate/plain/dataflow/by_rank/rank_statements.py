@@ -36,7 +36,7 @@ _KEEP_NOTHING = frozenset(
      "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
      "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
      "new_tensor", "new_zeros", "new_ones", "forward", "format", "join", "transform", "inverse_transform", "predict",
-     "predict_proba", "decode", "batch_decode"}
+     "predict_proba", "decode", "batch_decode", "save_pretrained", "savefig"}
 )  # fmt: skip
 
 
