@@ -501,6 +501,23 @@ def test_a_loader_that_is_divided_by_its_name_and_evaluates_is_for_review(
     assert found == ["this evaluates a rank's share alone: the loader trains too, and shard() divides it"] * count
 
 
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ("print(metric.Estimator(model).score(train_loader=loader))", 1),
+        ("estimator = metric.Estimator(model)\nestimator.fit(loader)", 1),
+        ("best = metric.accuracy(model, loader)", 1),
+        ("best = metric.accuracy(model, DataLoader(data))", 0),
+        ("print(len(loader))\nloader = metric.Prefetch(loader)\nfor x, y in loader:\n    STEP", 0),
+    ],
+)
+def test_a_library_that_gets_a_share_to_evaluate_is_for_review(lines: str, count: int, tmp_path: Path) -> None:
+    """Each rank scored its share, in silence."""
+    found = reviews(tmp_path, "import metric\n" + HEADER + LOOP + lines.replace("STEP", "print(model(x))"))
+    message = "this gives a library the loader that trains: it gets a rank's share alone, as shard() divides it"
+    assert [one for one in found if one == message] == [message] * count
+
+
 BESIDE_RANKS = """
     import torch.distributed as dist
 

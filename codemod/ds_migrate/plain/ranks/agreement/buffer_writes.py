@@ -23,7 +23,7 @@ _OBSERVED = tuple(
     for home in ("quantization", "ao.quantization")
     for name in ("prepare_qat", "quantize_fx.prepare_qat_fx")
 )
-_UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update")
+UPDATES = ("torch.optim.swa_utils.update_bn", "torchcontrib.optim.SWA.bn_update")
 
 
 def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues, samples: SampleValues) -> Iterator[Note]:
@@ -44,7 +44,7 @@ def buffer_notes(files: list[SourceFile], flow: Flow, values: RankValues, sample
             advice = "have each rank write those of all, which torch.distributed.all_gather_object() gives it"
             yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
         for call in file.nodes(cst.Call):
-            if flow.is_call_of(call, file, _UPDATES) and call.args and values.differs(call.args[0].value, file):
+            if flow.is_call_of(call, file, UPDATES) and call.args and values.differs(call.args[0].value, file):
                 message = "each rank makes the statistics of BatchNorm of its share of the data"
                 yield Note(Code.PLAIN_AGREEMENT, file, call, message, "give it a separate loader of all data")
         found: dict[int, tuple[cst.CSTNode, list[str]]] = {}

@@ -6,13 +6,12 @@ A function of the program may hand the path on to one.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.library_calls import is_of_library
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.ranks.files.file_names import root_of
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
 from ds_migrate.plain.ranks.rank_guards import is_guarded
@@ -67,7 +66,4 @@ def _path_of(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def _may_read(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call is of a library beside Python's own, and its name is none of what writes."""
-    found = flow.values(call.func, file)
-    names = [value.name for value in found if value.kind is Kind.EXTERNAL]
-    is_known = any(name.partition(".")[0] in sys.stdlib_module_names for name in names)
-    return bool(names) and len(names) == len(found) and not is_known and not _WRITER.search(called_name(call))
+    return is_of_library(call, file, flow) and not _WRITER.search(called_name(call))

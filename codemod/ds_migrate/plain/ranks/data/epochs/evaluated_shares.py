@@ -7,20 +7,23 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.calls.library_calls import is_of_library
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
+from ds_migrate.plain.ranks.agreement.buffer_writes import UPDATES
 from ds_migrate.plain.ranks.data.epochs.share_statistics import comprehensions, sums_up, uses
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.plain.recognition.batches.loader_names import names_in_loop
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, last_statement, walk
+from ds_migrate.syntax.nodes import called_name, iterator_argument, last_statement, walk
 from ds_migrate.syntax.source import SourceFile
 
 _EVALUATED = "this evaluates a rank's share alone: the loader trains too, and shard() divides it"
 _REDUCE = "loop over a separate loader of all data here, or reduce the metrics over ranks"
+_GIVEN = "this gives a library the loader that trains: it gets a rank's share alone, as shard() divides it"
 _RECORDS = frozenset({"executemany", "insert_many", "insert_one", "to_sql"})
 _CHANGES = re.compile(r"\s*(INSERT|REPLACE|UPDATE)\b", re.IGNORECASE)
 
@@ -39,6 +42,7 @@ def evaluated_shares(
     facts, calls = plan.facts, OutputCalls(plan)
     modules = frozenset(value for site in facts.sites for value in site.of)
     training = training_nodes(facts) if makers or names else set()
+    drawn_from = _drawn_from(facts.flow) if makers else set()
     for file in files if makers or names else ():
         for loop in file.nodes(cst.For):
             loaders = [facts.flow.node(v) for v in loaders_of(loop.iter, file, facts.flow)]
@@ -60,10 +64,23 @@ def evaluated_shares(
                 continue
             if uses(modules, comp, file, facts.flow):
                 yield Note(Code.PLAIN_SAMPLER, file, comp, _EVALUATED, _REDUCE)
+        for call in file.nodes(cst.Call):
+            given = {v.key for arg in call.args for v in of_kind(facts.flow.values(arg.value, file), Kind.LOADER)}
+            is_other = facts.flow.is_call_of(call, file, UPDATES) or id(call) in drawn_from
+            if given & set(makers) and not is_other and is_of_library(call, file, facts.flow):
+                yield Note(Code.PLAIN_SAMPLER, file, call, _GIVEN, "give it a separate loader of all data here")
 
 
 def _looks_at_one_batch(loop: cst.For) -> bool:
     return isinstance(last_statement(loop.body), cst.Break)
+
+
+def _drawn_from(flow: Flow) -> set[int]:
+    """Return what a program makes to run over it or to draw from it, by identity: ``tqdm(loader)``."""
+    drawn = [(file, node.iter) for file, node in flow.nodes(cst.For, cst.CompFor)]
+    drawn += [(file, part) for file, call in flow.nodes(cst.Call) if (part := iterator_argument(call, "next"))]
+    parts = [(file, part) for file, node in drawn for part in walk(node) if isinstance(part, cst.BaseExpression)]
+    return {value.key for file, part in parts for value in of_kind(flow.values(part, file), Kind.OBJECT)}
 
 
 def _writes(body: cst.CSTNode, file: SourceFile, calls: OutputCalls, flow: Flow, depth: int = 2) -> bool:

@@ -1,0 +1,26 @@
+"""Calls of code that is in no file of the program."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+import libcst as cst
+
+from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.values import Kind
+from ds_migrate.syntax.source import SourceFile
+
+_OF_PYTHON = sys.stdlib_module_names | set(dir(builtins))
+
+
+def is_of_library(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a call is of a library beside Python's own, or of a method of what such a call has made."""
+    found = flow.values(call.func, file)
+    names = [value.name.partition(".")[0] for value in found if value.kind is Kind.EXTERNAL]
+    if names:
+        return len(names) == len(found) and not _OF_PYTHON.intersection(names)
+    owners = flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else ()
+    made = [(flow.node(value), flow.file(value)) for value in owners if value.kind is Kind.OBJECT]
+    makers = [(node, home) for node, home in made if isinstance(node, cst.Call) and node is not call]
+    return bool(makers) and len(makers) == len(owners) and all(is_of_library(*maker, flow) for maker in makers)
