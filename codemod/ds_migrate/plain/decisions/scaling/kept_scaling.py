@@ -11,8 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Attachment, ProgramPlan, ScalerUse
 from ds_migrate.plain.decisions.scaling.scaler_attachment import find_makers, place_attachments
-from ds_migrate.plain.decisions.scaling.scaler_branches import is_unscaled_branch, may_give
-from ds_migrate.plain.decisions.scaling.scaler_errors import InexactScalingError
+from ds_migrate.plain.decisions.scaling.scaler_branches import InexactScalingError, is_unscaled_branch, may_give
 from ds_migrate.plain.recognition.facts import Backward, LoopFacts, Site, Step
 from ds_migrate.syntax.nodes import dotted, parameters, walk
 

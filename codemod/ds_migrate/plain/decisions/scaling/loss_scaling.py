@@ -11,9 +11,8 @@ from ds_migrate.plain.decisions.passes.backward_passes import is_beside
 from ds_migrate.plain.decisions.plan import ProgramPlan, ScalerUse
 from ds_migrate.plain.decisions.scaling.kept_scaling import check_names, give_scalers, scalers_of
 from ds_migrate.plain.decisions.scaling.scaler_attachment import find_makers, place_attachments
-from ds_migrate.plain.decisions.scaling.scaler_branches import is_unscaled_branch
+from ds_migrate.plain.decisions.scaling.scaler_branches import InexactScalingError, is_unscaled_branch
 from ds_migrate.plain.decisions.scaling.scaler_calls import averagings_of, calls_of_engine, check_unknown
-from ds_migrate.plain.decisions.scaling.scaler_errors import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Refusal, Step
 from ds_migrate.rules.codes import Code
 

@@ -10,8 +10,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import Values
 from ds_migrate.plain.decisions.plan import Attachment
-from ds_migrate.plain.decisions.scaling.scaler_branches import branch_of
-from ds_migrate.plain.decisions.scaling.scaler_errors import InexactScalingError
+from ds_migrate.plain.decisions.scaling.scaler_branches import InexactScalingError, branch_of
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile

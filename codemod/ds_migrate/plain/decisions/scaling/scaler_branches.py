@@ -14,6 +14,12 @@ from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 
+class InexactScalingError(Exception):
+    def __init__(self, message: str, file: SourceFile, node: cst.CSTNode, way_out: str) -> None:
+        super().__init__(message)
+        self.file, self.node, self.way_out = file, node, way_out
+
+
 def is_unscaled_branch(
     other: Place,
     scaled: Sequence[Step | Backward],

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Values, of_kind
 from ds_migrate.plain.decisions.gradients.averaging import find_averagings
 from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
-from ds_migrate.plain.decisions.scaling.scaler_errors import InexactScalingError
+from ds_migrate.plain.decisions.scaling.scaler_branches import InexactScalingError
 from ds_migrate.plain.recognition.facts import Backward, Clip, LoopFacts, Place, Site, Step
 from ds_migrate.plain.recognition.steps.operations import UNKNOWN_SCALER
 from ds_migrate.syntax.nodes import argument

@@ -16,7 +16,7 @@ from ds_migrate.plain.recognition.libraries.frameworks import framework_of, mess
 from ds_migrate.plain.recognition.origins.origin import Origin, Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
-from ds_migrate.plain.recognition.steps.empty_keywords import are_arguments_empty, are_stars_empty
+from ds_migrate.plain.recognition.steps.empty_keywords import is_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
 from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
@@ -25,7 +25,7 @@ from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, has_star, is_literal, parameters, receiver, walk
+from ds_migrate.syntax.nodes import argument, dotted, is_literal, parameters, receiver, walk
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -103,7 +103,7 @@ def _step(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[Step | Refus
     optimizers = of_kind(values, Kind.OPTIMIZER)
     if optimizers:
         closure = None
-        if scaler is None and not are_arguments_empty(call, file, flow):
+        if scaler is None and not all(is_empty(arg.value, file, flow) for arg in call.args):
             closure = _closure(call, file, flow)
             if closure is None:
                 yield _given_to_step(call, file)
@@ -207,7 +207,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
     unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in known]
     unknown += ["retain_graph by position"] if len([arg for arg in call.args if arg.keyword is None]) > 1 else []
     unknown += ["a gradient besides a GradScaler"] if gradient is not None and scaler is not None else []
-    if unknown or (has_star(call) and not are_stars_empty(call, file, flow)):
+    if unknown or not all(is_empty(arg.value, file, flow) for arg in call.args if arg.star):
         return Refusal(
             Code.PLAIN_BACKWARD, file, call,
             f"backward() is given {', '.join(unknown) or '*arguments'}, which engine.backward() does not take",
