@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import cached_property
 from itertools import islice
 
 import libcst as cst
 
 from ds_migrate.files.prefilter import may_pass_backward, may_step
-from ds_migrate.plain.dataflow.branches.dead_branches import is_test, is_test_file, runs_in_tests
+from ds_migrate.plain.dataflow.branches.dead_branches import is_test
 from ds_migrate.plain.dataflow.calls.code_graph import CodeGraph, key_around
-from ds_migrate.plain.dataflow.calls.code_uses import HIDDEN_CALLS
-from ds_migrate.plain.dataflow.calls.training_runs import TrainingRuns
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside, files_used
 from ds_migrate.plain.dataflow.values import Kind, of_kind
@@ -28,6 +25,10 @@ _SAME = frozenset({
     "torch.inference_mode", "functools.cache", "cache", "jit.script", "torch.jit.script", "torch.jit.ignore",
 })  # fmt: skip
 
+# Calls whose function no name leads to; not model.eval(), nor the attribute that a literal names.
+_HIDDEN_CALLS = re.compile(
+    rb"(?<![\w.])(?:(?:eval|exec)\(|getattr\([^,\n]*,(?!\s*[\"']))|import_module|__import__|runpy"
+)
 Place = tuple[cst.CSTNode, SourceFile]
 _HOLDS_COMMANDS = re.compile(rb"\b(?:click|typer)\b")
 
@@ -48,20 +49,15 @@ class IdleFunctions:
         functions = [(function, file) for file in files for function in file.nodes(cst.FunctionDef)]
         self._unnamed = unnamed = {id(function) for function, file in functions if _is_called_unnamed(function, file)}
         self._commands = {id(function): file for function, file in functions if _is_command(function, file)}
-        self._installed = {id(function) for function, _ in functions if flow.is_command(function)}
         self._begins = {id(file.module): file for file in files} | self._commands
-        loops = {
-            key_around(call, file): (call, file)
-            for file in files for call in file.nodes(cst.Call) if called_name(call) == "backward"
-        }  # fmt: skip
-        training = graph.leading_to(set(loops))
-        self._loops = {key for key, place in loops.items() if not runs_in_tests(*place, flow)}
+        calls = ((call, file) for file in files for call in file.nodes(cst.Call) if called_name(call) == "backward")
+        training = graph.leading_to({key_around(*place) for place in calls})
         unnamed |= {id(function) for function, file in functions if is_test(function, file)} & training
         running = graph.reached_from(unnamed.union(id(file.module) for file in files))
         named = graph.named()
         entries = [graph.of(file) & training - named for file in files if not graph.of(file) & running & training]
         self._running = graph.reached_from(running.union(*entries))
-        trained = [file for file in files if graph.of(file) & training or HIDDEN_CALLS.search(file.data)]
+        trained = [file for file in files if graph.of(file) & training or _HIDDEN_CALLS.search(file.data)]
         begun = {
             id(file) for file in trained
             if id(file.module) in training and not any(map(asks_for_main, file.nodes(cst.If)))
@@ -79,18 +75,6 @@ class IdleFunctions:
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
 
-    @cached_property
-    def _training_runs(self) -> TrainingRuns:
-        """The code that may run in one process with a backward pass."""
-        commands = self._commands.keys() | self._installed
-        files = [file for file in self._files if not is_test_file(file)]
-        return TrainingRuns(files, self._loops, commands, self._unnamed, self._flow)
-
-    def is_left_by_training(self, node: cst.CSTNode, file: SourceFile) -> bool:
-        """Return whether runs of the program come to a node, and none of these to a backward pass."""
-        is_known = file in self._files and not is_test_file(file)
-        return is_known and self._training_runs.leave_out(node, file)
-
     def are_begun(self, code: Collection[int]) -> bool:
         """Return whether a module or a command is among functions and modules, by identity."""
         return not self._begins.keys().isdisjoint(code)
@@ -103,7 +87,7 @@ class IdleFunctions:
         if (
             self.hold(*one)
             or self.hold(*other)
-            or any(HIDDEN_CALLS.search(file.data) for file in self._begins.values())
+            or any(_HIDDEN_CALLS.search(file.data) for file in self._begins.values())
         ):
             return False
         ways, others = (self._graph.running_to(key_around(*place)) for place in (one, other))
