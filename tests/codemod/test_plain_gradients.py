@@ -920,42 +920,6 @@ def test_gradients_that_the_step_of_an_optimizer_makes_are_no_change_before_it(t
     assert code == Code.PLAIN_GRADIENTS and message == "gradients are changed between backward() and step()"
 
 
-OWN_TENSOR = """
-    class Value:
-        def __init__(self, data):
-            self.data, self.grad = data, 0.0
-
-        def __add__(self, other):
-            return Value(self.data + other.data)
-
-        def backward(self):
-            self.grad += 1.0
-
-
-    class Own:
-        def __call__(self, x):
-            return x + x
-
-
-    own = Own()
-    MAKE_MODEL
-    for x, y in DataLoader(data, batch_size=4):
-        value = own(Value(1.0)) + Value(2.0)
-        result = value
-        result.backward()
-        print(value.grad)
-        LOSS_STEP
-    """
-
-
-def test_backward_of_an_own_tensor_is_none_of_torchs(tmp_path: Path) -> None:
-    report = run(tmp_path, train=body(OWN_TENSOR))
-    after = (report.files[0].after or b"").decode()
-    assert not list(report.findings(Severity.REVIEW))
-    assert "    result.backward()\n" in after and "    engine.backward(loss)\n" in after
-    assert "allreduce_gradients" not in after
-
-
 @pytest.mark.parametrize(("second", "is_cleared"), [("not first", True), ("first", False), ("other", False)])
 def test_gradients_are_cleared_by_a_condition_and_its_opposite(second: str, is_cleared: bool, tmp_path: Path) -> None:
     text = f"""

@@ -20,7 +20,7 @@ def pass_engines(plan: ProgramPlan, converted: Converted) -> None:
     """Give engines to the functions that step an optimizer, in its place, and let objects keep them beside it."""
     names = plan.names
     for file, arg, name in names.arguments.values():
-        if isinstance(arg, cst.Arg) and arg.keyword is not None:
+        if arg.keyword is not None:
             file.replace(arg.keyword, names.keywords[id(arg)])
         file.replace(arg.value, name)
     for passed in names.passed.values():
@@ -74,7 +74,7 @@ def _rename_uses(passed: Passed, plan: ProgramPlan) -> None:
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             continue
         is_test = isinstance(parent, (cst.Comparison, cst.If, cst.UnaryOperation, cst.BooleanOperation, cst.IfExp))
-        if is_test or is_deleted(node, file) or node is passed.unpacked:
+        if is_test or is_deleted(node, file):
             file.replace(node, name)
         elif passed.is_optional and isinstance(parent, (cst.Assign, cst.AnnAssign, cst.Arg, cst.Return)):
             file.replace(node, f"{name}.optimizer if {name} is not None else None")

@@ -22,7 +22,6 @@ from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
-from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.stand_in_scalers import is_stand_in
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.module_start import asks_for_main
@@ -105,8 +104,6 @@ def _calls(file: SourceFile, flow: Flow) -> Iterator[cst.Call | cst.Attribute]:
 
 def _may_pass_backward(node: cst.Attribute, call: cst.Call | None, file: SourceFile, flow: Flow) -> bool:
     """Return whether this is a backward pass, or a loss's that is handed on; flags may have that name too."""
-    if is_own_tensor(node.value, file, flow):
-        return False
     if of_kind(flow.values(node, file), Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE):
         return False
     owners = flow.values(node.value, file)

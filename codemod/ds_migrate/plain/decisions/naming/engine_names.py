@@ -16,7 +16,6 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.naming.free_names import FreeNames, free_in, last_part, named_like
 from ds_migrate.plain.decisions.naming.rebound_optimizers import may_hold_another
-from ds_migrate.plain.decisions.naming.unpacked_parameters import unpacked_parameter
 from ds_migrate.plain.recognition.creation.containers import Item, item_at
 from ds_migrate.plain.recognition.creation.module_attributes import is_kept_in_module, is_of_module
 from ds_migrate.plain.recognition.facts import Site
@@ -42,11 +41,10 @@ class KeptInModuleError(UntracedError):
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """A parameter of a function that is an engine from now on, or what is unpacked from one.
+    """A parameter of a function that is an engine from now on.
 
     Attributes:
         name: the new one.
-        unpacked: the name in the statement that unpacks the parameter.
         is_optional: whether a call leaves it out, or gives None.
     """
 
@@ -54,7 +52,6 @@ class Passed:
     function: cst.FunctionDef
     parameter: str
     name: str
-    unpacked: cst.Name | None = None
     is_optional: bool = False
 
 
@@ -87,7 +84,7 @@ class EngineNames:
         self.at_site: dict[Site, str] = {}
         self.passed: dict[Variable, Passed] = {}
         self.kept: dict[Variable, Kept] = {}
-        self.arguments: dict[int, tuple[SourceFile, cst.Arg | cst.Element, str]] = {}
+        self.arguments: dict[int, tuple[SourceFile, cst.Arg, str]] = {}
         self.keywords: dict[int, str] = {}
         self.at_variable: dict[Variable, str] = {}
         self._free = FreeNames(flow)
@@ -213,25 +210,13 @@ class EngineNames:
             n for n in self._flow.scopes(file).nodes(node, cst.Assign, cst.AnnAssign)
             if any(isinstance(t, cst.Name) and t.value == node.value for t, _ in set_values(n))
         ]  # fmt: skip
-        if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)):
-            if isinstance(targets(assigned[0])[0], (cst.Tuple, cst.List)):
-                return self._unpack(node, assigned[0], file)
+        is_unpacked = any(isinstance(targets(line)[0], (cst.Tuple, cst.List)) for line in assigned)
+        if len(assigned) == 1 and isinstance(assigned[0].value, (cst.Name, cst.Attribute)) and not is_unpacked:
             variable = self._flow.variable(assigned[0].value, file)
             if any(site.variable == variable and site.is_changed for site in self.at_site):
                 raise UntracedError(f"{node.value} may be an optimizer that another one has replaced", file, node)
             return self._find(assigned[0].value, file)
         raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
-
-    def _unpack(self, node: cst.Name, assign: cst.Assign | cst.AnnAssign, file: SourceFile) -> str:
-        """Let the callers of a function that unpacks optimizers put the engine into what they give it."""
-        variable, found = (self._flow.variable(node, file), unpacked_parameter(node, assign, file, self._flow))
-        if variable is None or found is None:
-            raise UntracedError(f"{node.value} is bound in a way that cannot be followed", file, node)
-        name = self.at_variable[variable] = self._free_in(found.function, named_like(node.value), file)
-        self.passed[variable] = Passed(file, found.function, node.value, name, found.name)
-        for caller, element in found.given:
-            self.arguments[id(element)] = (caller, element, self._find(element.value, caller))
-        return name
 
     def _keep(self, node: cst.Attribute, variable: Variable, file: SourceFile) -> str:
         """Let an object that is given an optimizer keep its engine too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ds_migrate.findings import FileResult, blocked_loop
@@ -26,9 +26,7 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
     if tree is None:
         return None
     called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
-    updated, given = next(_updates(tree), None), next(_set_gradients(tree), None)
-    if updated is None and "backward" in called:
-        updated = next(_own_steps(tree), None)
+    updated, given = next(_updates(tree, passes_backward="backward" in called), None), next(_set_gradients(tree), None)
     if updated is not None:
         reason = "weights are updated from gradients by hand, without an optimizer"
         return blocked_loop(Code.PLAIN_GRADIENTS, path, updated, reason, OWN_OPTIMIZER)
@@ -39,29 +37,24 @@ def manual_update_script(path: Path, data: bytes) -> FileResult | None:
     return None
 
 
-def _updates(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements that move weights by their gradients."""
-    for loop in ast.walk(tree):
-        if isinstance(loop, ast.For) and _names(loop.iter) & _PARAMETERS:
-            gradients = _gradients(loop)
-            own = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)} - gradients
-            yield from (
-                s for line in loop.body for s in ast.walk(line) if isinstance(s, ast.stmt) and _moves(s, own, gradients)
-            )
-    for block in ast.walk(tree):
-        if isinstance(block, ast.With) and any("no_grad" in _names(item.context_expr) for item in block.items):
-            yield from (s for s in block.body if isinstance(s, ast.AugAssign) and _descends(s))
+def _updates(tree: ast.Module, *, passes_backward: bool) -> Iterator[ast.stmt]:
+    """Yield the statements that move weights by their gradients, outside of optimizers of torch.
 
-
-def _own_steps(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements of loops over any tensors that move each by its gradient, outside of optimizers of torch."""
+    A file that passes backward nowhere may have them in loops over ``parameters()`` alone.
+    """
     optimizers = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_optimizer(node))
     left = {node for owner in optimizers for node in ast.walk(owner)}
-    for loop in ast.walk(tree):
-        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop not in left:
-            own = {loop.target.id}
-            statements = (s for line in loop.body for s in ast.walk(line) if isinstance(s, ast.stmt))
-            yield from (s for s in statements if _moves(s, own, set()) and _reads_gradient_of(s, own))
+    for outer in ast.walk(tree):
+        if isinstance(outer, ast.For) and outer not in left and (passes_backward or _names(outer.iter) & _PARAMETERS):
+            gradients = _gradients(outer)
+            own = {node.id for node in ast.walk(outer.target) if isinstance(node, ast.Name)} - gradients
+            statements = (node for line in outer.body for node in ast.walk(line) if isinstance(node, ast.stmt))
+            yield from (line for line in statements if _moves(line, own, gradients))
+        elif isinstance(outer, ast.With) and any("no_grad" in _names(item.context_expr) for item in outer.items):
+            descents = (s for s in outer.body if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Sub))
+            yield from (
+                s for s in descents if f"{ast.unparse(s.target)}.grad" in ast.unparse(s.value) and _uses(s.value)
+            )
 
 
 def _is_optimizer(owner: ast.ClassDef) -> bool:
@@ -70,96 +63,55 @@ def _is_optimizer(owner: ast.ClassDef) -> bool:
     return any("optim" in base for base in bases) or "param_groups" in _names(owner)
 
 
-def _reads_gradient_of(statement: ast.stmt, own: set[str]) -> bool:
-    """Return whether a statement reads the gradient of one of these names."""
-    gradients = (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == "grad")
-    return any(_is_of(gradient.value, own) for gradient in gradients)
-
-
 def _gradients(loop: ast.For) -> set[str]:
     """Return the names that a loop over parameters binds to gradients: ``g`` of ``p, g in zip(parameters, grads)``."""
-    if (
-        not isinstance(loop.iter, ast.Call)
-        or not isinstance(loop.target, ast.Tuple)
-        or _names(loop.iter.func) != {"zip"}
-    ):
+    if not isinstance(loop.iter, ast.Call) or not isinstance(loop.target, ast.Tuple):
         return set()
     pairs = zip(loop.target.elts, loop.iter.args, strict=False)
-    named = {target: _names(given) for target, given in pairs}
-    return {t.id for t, names in named.items() if isinstance(t, ast.Name) and any("grad" in n.lower() for n in names)}
+    return {t.id for t, given in pairs if isinstance(t, ast.Name) and "grad" in ast.unparse(given).lower()}
 
 
 def _moves(statement: ast.stmt, own: set[str], gradients: set[str]) -> bool:
-    """Return whether a statement in a loop over parameters changes one by a gradient."""
+    """Return whether a statement changes one of these names, or its ``data``, by a gradient."""
     if isinstance(statement, ast.AugAssign):
-        return _is_of(statement.target, own) and _uses_gradient(statement.value, gradients)
+        return _is_of(statement.target, own) and _uses(statement.value, gradients)
     if isinstance(statement, ast.Assign):
         target = statement.targets[0]
         is_data = isinstance(target, ast.Attribute) and target.attr == "data" and _is_of(target, own)
-        return is_data and _uses_gradient(statement.value, gradients)
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        func = statement.value.func
-        if isinstance(func, ast.Attribute) and func.attr in _WRITES and _is_of(func.value, own):
-            return any(_uses_gradient(arg, gradients) for arg in statement.value.args)
-    return False
+        return is_data and _uses(statement.value, gradients)
+    func = statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    is_write = isinstance(func, ast.Attribute) and func.attr in _WRITES and _is_of(func.value, own)
+    return is_write and _uses(statement, gradients)
 
 
-def _is_of(node: ast.expr, own: set[str]) -> bool:
+def _is_of(node: ast.expr, own: Collection[str]) -> bool:
     """Return whether an expression is a name, or its ``data``."""
     inner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
     return isinstance(inner, ast.Name) and inner.id in own
 
 
-def _uses_gradient(node: ast.expr, gradients: set[str]) -> bool:
-    """Return whether an expression has a gradient, and not just its sign, as attacks on inputs use it."""
+def _uses(node: ast.AST, gradients: Collection[str] = ()) -> bool:
+    """Return whether code has a gradient, and not just its sign, as attacks on inputs use it."""
     names = _names(node)
     return "sign" not in names and bool(names & {"grad", *gradients})
 
 
-def _descends(statement: ast.AugAssign) -> bool:
-    """Return whether a statement is ``w -= lr * w.grad``."""
-    owners = (n.value for n in ast.walk(statement.value) if isinstance(n, ast.Attribute) and n.attr == "grad")
-    is_down = isinstance(statement.op, ast.Sub) and "sign" not in _names(statement.value)
-    return is_down and any(ast.dump(owner) == _bare(statement.target) for owner in owners)
-
-
-def _bare(target: ast.expr) -> str:
-    return ast.dump(target).replace("ctx=Store()", "ctx=Load()")
-
-
 def _set_gradients(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements that set a gradient to something, other than that of a tensor made like another one."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Module))):
-        made = set(_made_like_others(function))
-        for node in _own_statements(function):
-            if not isinstance(node, ast.Assign) or _is_none(node.value):
-                continue
-            gradients = (t for t in node.targets if isinstance(t, ast.Attribute) and t.attr == "grad")
-            if any(not _is_of(target.value, made) for target in gradients):
-                yield node
-
-
-def _own_statements(function: ast.FunctionDef | ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of a function or module outside of the functions in it."""
-    todo: list[ast.AST] = list(function.body)
-    while todo:
-        node = todo.pop(0)
-        yield node
-        if not isinstance(node, ast.FunctionDef):
-            todo = [*ast.iter_child_nodes(node), *todo]
-
-
-def _made_like_others(function: ast.FunctionDef | ast.Module) -> Iterator[str]:
-    """Yield the names that a function assigns ``torch.zeros_like(x)`` or the like: attacks move such tensors."""
-    for node in _own_statements(function):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            name = getattr(node.value.func, "attr", "")
-            if name.endswith("_like"):
-                yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    """Yield the statements that set a gradient, other than that of a tensor made like another one, as attacks do."""
+    lines = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    is_like = [
+        isinstance(line.value, ast.Call) and getattr(line.value.func, "attr", "").endswith("_like") for line in lines
+    ]
+    made = {
+        t.id
+        for line, like in zip(lines, is_like, strict=True)
+        for t in line.targets
+        if like and isinstance(t, ast.Name)
+    }
+    for line in lines:
+        gradients = (t for t in line.targets if isinstance(t, ast.Attribute) and t.attr == "grad")
+        if not (isinstance(line.value, ast.Constant) and line.value.value is None):
+            yield from (line for target in gradients if not _is_of(target.value, made))
 
 
 def _names(node: ast.AST) -> set[str]:

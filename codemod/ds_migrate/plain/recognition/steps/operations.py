@@ -20,7 +20,6 @@ from ds_migrate.plain.recognition.steps.empty_keywords import is_empty
 from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
 from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
-from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.plain.recognition.steps.second_order import GraphRequests
 from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
@@ -187,7 +186,7 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
     if of_kind(callees, *_OWN_BACKWARD) or of_kind(values, Kind.INSTANCE, Kind.CLASS):
         return None
     is_kept = isinstance(file.parent(call), (cst.Assign, cst.AnnAssign)) and len(call.args) > 1  # torch's gives None
-    if is_kept or is_own_tensor(loss, file, flow):
+    if is_kept:
         return None
     if any(value.kind is Kind.EXTERNAL and value.name in ("torch.autograd", "torch.Tensor") for value in values):
         return None  # an indirect call
