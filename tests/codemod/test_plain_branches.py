@@ -459,60 +459,6 @@ def test_copies_of_weights_begin_with_those_that_the_wrapper_gave_all_ranks(
     assert "DDP(" not in after
 
 
-EARLY = """
-import copy
-
-import torch.distributed as dist
-
-
-def seed_all(seed):
-    torch.manual_seed(seed)
-
-
-dist.init_process_group("gloo")
-SEED
-model = Net()
-SAME
-BEFORE
-if len(data) > 4:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-else:
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-if len(data) > 2:
-    BETWEEN
-else:
-    ema = None
-if dist.get_world_size() > 1:
-    model = DDP(model)
-BEHIND
-"""
-BY_RANK = "seed_all(3 + dist.get_rank())"
-LOADED = "ema = Net()\n    ema.load_state_dict(model.state_dict())"
-
-
-@pytest.mark.parametrize(
-    ("lines", "is_reviewed"),
-    [
-        ({"SEED": BY_RANK, "BETWEEN": "ema = copy.deepcopy(model)"}, True),
-        ({"SEED": BY_RANK, "BETWEEN": LOADED}, True),
-        ({"SEED": BY_RANK, "BETWEEN": "pass", "BEFORE": "ema = copy.deepcopy(model)"}, False),
-        ({"SEED": BY_RANK, "BETWEEN": "pass", "BEHIND": "ema = copy.deepcopy(model)"}, False),
-        ({"SEED": "seed_all(3)", "BETWEEN": "ema = copy.deepcopy(model)"}, False),
-        ({"SEED": "torch.manual_seed(3)", "SAME": BY_RANK, "BETWEEN": "ema = copy.deepcopy(model)"}, False),
-    ],
-)
-def test_a_copy_that_began_with_each_ranks_weights_before_the_wrapper_is_for_review(
-    lines: dict[str, str], is_reviewed: bool, tmp_path: Path
-) -> None:
-    setup = EARLY
-    for name in ("SEED", "SAME", "BEFORE", "BETWEEN", "BEHIND"):
-        setup = setup.replace(name, lines.get(name, ""))
-    begin, end = LOOP.index("model = Net()"), LOOP.index("for ")
-    report = run(tmp_path, train=HEADER + LOOP[:begin] + setup + LOOP[end:])
-    found = [f for _, f in report.findings(Severity.REVIEW) if "each rank's own" in f.message]
-    assert len(found) == is_reviewed
-
-
 SEVERAL_MAKERS = """
 def make(part):
     return DataLoader(data, batch_size=4, shuffle=part == "train")

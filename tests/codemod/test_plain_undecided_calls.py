@@ -119,25 +119,3 @@ def test_the_backward_of_torch_autograd_becomes_that_of_the_engine_where_it_is_g
 ) -> None:
     text = HEADER + LOOP.replace("loss.backward()", f"torch.autograd.backward({given})")
     assert "engine.backward(loss" in convert(tmp_path, text)
-
-
-@pytest.mark.parametrize(
-    ("before", "between", "count"),
-    [
-        ("optimizer.zero_grad()", "clearer.zero_grad()", 1),
-        ("optimizer.zero_grad()", "held.zero_grad()", 1),
-        ("optimizer.zero_grad()", "net.fc.zero_grad()", 1),
-        ("optimizer.zero_grad()", "clear()", 1),
-        ("optimizer.zero_grad()", "optimizer.zero_grad()", 0),
-        ("clearer.zero_grad(); optimizer.zero_grad()", "pass", 0),
-    ],
-)
-def test_clearing_what_is_not_known_before_a_step_is_reviewed(
-    before: str, between: str, count: int, tmp_path: Path
-) -> None:
-    text = LOOP.replace("model", "net").replace("optimizer.zero_grad()", f"{before}; F.mse_loss(net(x), y).backward()")
-    text = text.replace("loss = ", f"{between}; loss = ")
-    made = "from elsewhere import make, held\nclearer = make()\ndef clear():\n    clearer.zero_grad()\n"
-    report = run(tmp_path, train=f"{HEADER}{made}{text}")
-    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
-    assert [" stays as it is, as it is unknown what it clears" in message for message in found] == [True] * count

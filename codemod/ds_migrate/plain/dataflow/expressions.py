@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.latest_values import latest_value
+from ds_migrate.plain.dataflow.branches.set_names import latest_value
 from ds_migrate.plain.dataflow.calls.copies import Copies
 from ds_migrate.plain.dataflow.calls.given_parameters import are_parameters
 from ds_migrate.plain.dataflow.calls.partial_calls import LAMBDA, as_partial, called_by_partial

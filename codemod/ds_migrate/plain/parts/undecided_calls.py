@@ -1,4 +1,4 @@
-"""The calls of ``backward()``, ``step()`` and ``zero_grad()`` beside a converted loop that nothing has decided on.
+"""The calls of ``backward()`` and ``step()`` beside a converted loop that nothing has decided on.
 
 Each of them is converted, is a function of the program or of a schedule, cannot run, or gets a review: one that stays
 by mistake would train without the other ranks, and without an error.
@@ -13,14 +13,13 @@ import libcst as cst
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
-from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import is_of_other_framework
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts.part import Part
-from ds_migrate.plain.recognition.facts import Backward, Place
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
 from ds_migrate.plain.recognition.steps.stand_in_scalers import is_stand_in
 from ds_migrate.rules.codes import Code
@@ -29,8 +28,6 @@ from ds_migrate.syntax.nodes import dotted
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
-_CLEARED = (Kind.OPTIMIZER, Kind.MODULE)
-_OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE)
 _NO_OPTIMIZER = re.compile(r"sched|env|prof|simulat", re.IGNORECASE)
 
 
@@ -38,6 +35,7 @@ def review_undecided(parts: Sequence[Part], flow: Flow) -> None:
     """Add a review to the loops that are converted for each call beside them that stays, and may train."""
     decided = {id(node) for part in parts for node in _decided(part)}
     attacks = {id(step.call) for part in parts if part.operations is not None for step in part.operations.attacks}
+    idle = idle_functions(flow)
     for part in parts:
         beside = files_beside(part.files, flow) if not part.stays else []
         for file in beside:
@@ -45,38 +43,10 @@ def review_undecided(parts: Sequence[Part], flow: Flow) -> None:
                 if id(node) in decided:
                     continue
                 is_of_other = any(map(asks_for_main, file.ancestors(node)))  # of another script
-                runs = file in part.files or not (is_of_other or _is_unused(node, file, beside))
-                if runs:
+                if file in part.files or not (is_of_other or idle.hold(node, file)):
                     decided.add(id(node))
                     is_attack = id(node) in attacks
                     part.notes.append((Severity.REVIEW, _attack(node, file) if is_attack else _note(node, file)))
-            for call in _clearings(file, flow):
-                if id(call) not in decided and _finds_gradients(Place(file, call), part, flow.callers):
-                    decided.add(id(call))
-                    part.notes.append((Severity.REVIEW, _clearing(call, file)))
-
-
-def _clearings(file: SourceFile, flow: Flow) -> Iterator[cst.Call]:
-    """Yield the calls of ``zero_grad()`` on what no optimizer and no module is known to be."""
-    for node in file.attributes_by_name.get("zero_grad", ()):
-        call = file.parent(node)
-        if not isinstance(call, cst.Call) or call.func is not node or is_dead(node, file, flow):
-            continue
-        is_known = of_kind(flow.values(node.value, file), *_CLEARED) or of_kind(flow.values(node, file), *_OWN)
-        if not is_known:
-            yield call
-
-
-def _finds_gradients(place: Place, part: Part, callers: Callers, depth: int = 4) -> bool:
-    """Return whether a call comes behind a backward pass of a loop, and before the step that uses its gradients."""
-    assert part.operations is not None
-    events = [e for e in (*part.operations.steps, *part.operations.backwards) if e.file is place.file]
-    events = [e for e in events if e.function is place.function]
-    if not events and place.function is not None and depth:
-        calls = callers.of(place.function)
-        return any(_finds_gradients(Place(file, call), part, callers, depth - 1) for file, call in calls)
-    before = max((e for e in events if e.position < place.position), key=lambda e: e.position, default=None)
-    return isinstance(before, Backward)
 
 
 def _decided(part: Part) -> Iterator[cst.CSTNode]:
@@ -84,8 +54,6 @@ def _decided(part: Part) -> Iterator[cst.CSTNode]:
     if part.operations is not None:
         yield from (step.call for step in part.operations.steps)
         yield from (backward.call for backward in part.operations.backwards)
-        known = {value for site in part.sites for value in (*site.optimizers, *site.of)}
-        yield from (zero.call for zero in part.operations.zero_grads if zero.values & known)
 
 
 def _calls(file: SourceFile, flow: Flow) -> Iterator[cst.Call | cst.Attribute]:
@@ -126,41 +94,12 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
     return all(takes) and not (is_known or is_of_torch or is_other or is_inside)
 
 
-def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:
-    """Return whether a node is in a function or class that none of these files names, but to import it."""
-    around = [a for a in file.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.ClassDef))]
-    outer = around[-1] if around else None
-    if outer is None or outer.decorators:
-        return False
-    name = outer.name.value
-    quoted = re.compile(rb"[\"']%s[\"']" % name.encode())
-    return not any(
-        quoted.search(one.data) or any(used is not outer.name for used in _names_used(one, name)) for one in files
-    )
-
-
-def _names_used(file: SourceFile, name: str) -> Iterator[cst.Name]:
-    """Yield where a file has a name, but in an import."""
-    for node in file.nodes(cst.Name) if name.encode() in file.data else ():
-        if node.value == name and not any(isinstance(a, cst.ImportAlias) for a in file.ancestors(node)):
-            yield node
-
-
 def _attack(node: cst.Call | cst.Attribute, file: SourceFile) -> Note:
     return Note(
         Code.PLAIN_STEP, file, node,
         f"{expression_text(node)} stays as it is: it moves a tensor that is made from each batch, and no module; each "
         "rank moves that of its share",
         "compare the ranks with ds-verify --plain, as a mean over the batch is one over the share",
-    )  # fmt: skip
-
-
-def _clearing(call: cst.Call, file: SourceFile) -> Note:
-    return Note(
-        Code.PLAIN_ZERO_GRAD, file, call,
-        f"{expression_text(call)} stays as it is, as it is unknown what it clears: between backward() and step() it "
-        "may leave gradients that an engine has averaged already",
-        "call it on the optimizer itself, or behind step()",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.written_rounds import CONSTANTS, Bindings, constant_of
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
+from ds_migrate.plain.dataflow.lookup.imported_modules import is_fallback
 from ds_migrate.syntax.nodes import decorators, dotted, dotted_names, last_name, parameter, set_values, targets
 from ds_migrate.syntax.source import SourceFile
 

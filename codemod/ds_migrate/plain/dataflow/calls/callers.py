@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Variable, of_kind
 from ds_migrate.plain.reachability import reachable
 from ds_migrate.syntax.branches import parting, upwards
-from ds_migrate.syntax.nodes import called_name, walk
+from ds_migrate.syntax.nodes import called_name, dotted, parameter, walk
 from ds_migrate.syntax.source import SourceFile
 
 if TYPE_CHECKING:
@@ -83,6 +83,19 @@ class Callers:
         yield from ((value, file) for value in self._flow.scopes(file).assigned(node) if value is not node)
         if isinstance(node, cst.Name):
             yield from self.given(node, file)
+
+    def ends(
+        self, node: cst.BaseExpression, file: SourceFile, depth: int = 2 * _DEPTH
+    ) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
+        """Yield what an expression may be, through names, attributes, arguments and their default values."""
+        found = list(self.sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) and depth else []
+        function = file.function(node) if isinstance(node, cst.Name) and depth else None
+        param = parameter(function, dotted(node)) if function is not None else None
+        found += [(param.default, file)] if param is not None and param.default is not None else []
+        for value, home in found:
+            yield from self.ends(value, home, depth - 1)
+        if not found:
+            yield node, file
 
     def variables(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> frozenset[Variable]:
         """Return the variable that an expression is, and for a parameter those that calls give for it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import libcst as cst
 
 from ds_migrate.plain.dataflow.classes import PROPERTIES, Classes, is_decorated
-from ds_migrate.plain.dataflow.lookup.import_fallbacks import is_fallback
+from ds_migrate.plain.dataflow.lookup.imported_modules import is_fallback
 from ds_migrate.plain.dataflow.scopes import Scopes
 from ds_migrate.plain.dataflow.values import Kind, Value, Variable
 from ds_migrate.plain.dataflow.variables import Variables

@@ -1,4 +1,4 @@
-"""Files of a program that ``importlib.import_module()`` may find by a name of which only parts are written."""
+"""Imports by a name of which only parts are written, and those whose failure something else is defined for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import libcst as cst
 
 from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.plain.dataflow.torch_names import SCALERS
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values
-from ds_migrate.syntax.nodes import dotted, receiver, targets
+from ds_migrate.syntax.nodes import dotted, imported_names, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
 _MOST = 30
@@ -74,3 +75,24 @@ def _template(node: cst.BaseExpression) -> str | None:
         text = node.left
     value = text.evaluated_value if isinstance(text, cst.SimpleString) else None
     return value if isinstance(value, str) else None
+
+
+_IN_EACH_TORCH = SCALERS | {"torch.autocast", "torch.cuda.amp", "torch.cuda.amp.autocast", "torch.amp.autocast"}
+
+
+def is_fallback(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a node handles an import that does not fail, as of ``torch.cuda.amp.GradScaler``."""
+    inner: cst.CSTNode | None = None
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.Try) and isinstance(inner, cst.ExceptHandler) and _never_fails(outer.body):
+            return True
+        inner = outer
+    return False
+
+
+def _never_fails(block: cst.BaseSuite) -> bool:
+    """Return whether a block only imports what each torch has that DeepSpeed runs with."""
+    lines = [small for line in block.body if isinstance(line, cst.SimpleStatementLine) for small in line.body]
+    return len(lines) >= len(block.body) and all(
+        name in _IN_EACH_TORCH for line in lines for name in imported_names(line)
+    )

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Refusal, Site
-from ds_migrate.plain.recognition.parameters.held_parts import are_called
+from ds_migrate.plain.recognition.parameters.module_values import are_called
 from ds_migrate.rules.codes import Code
 
 

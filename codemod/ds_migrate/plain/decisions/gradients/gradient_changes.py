@@ -16,7 +16,6 @@ from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.plain.recognition.origins.function_uses import class_around
 from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
-from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, indices_of
 from ds_migrate.syntax.source import SourceFile
@@ -70,9 +69,7 @@ def acting_changes(plan: ProgramPlan) -> Iterator[tuple[Place, list[cst.BaseExpr
     """Yield the changes of gradients that steps use, with what decides on them; None for any others."""
     for file in plan.facts.flow.files.values():
         for node, values in _changes(file):
-            is_other = plan.facts.operations.is_attacked(node.value, file)
-            is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
-            if not is_other and _acts_on_steps(node, file, plan):
+            if not plan.facts.operations.is_attacked(node.value, file) and _acts_on_steps(node, file, plan):
                 yield Place(file, node), values
 
 

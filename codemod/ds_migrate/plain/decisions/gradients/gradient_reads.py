@@ -21,7 +21,6 @@ from ds_migrate.plain.decisions.plan import Averaging, ProgramPlan
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
 from ds_migrate.plain.recognition.facts import Place
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
-from ds_migrate.plain.recognition.steps.own_tensors import is_own_tensor
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -62,7 +61,6 @@ def _reads(plan: ProgramPlan) -> Iterator[tuple[Place, cst.Attribute]]:
     for file, node in plan.facts.flow.attributes("grad"):
         is_other = plan.facts.operations.is_attacked(node.value, file) or _is_tested(node, file)
         is_other = is_other or is_foreign_gradient(node, file, plan.facts.flow, engines)
-        is_other = is_other or is_own_tensor(node.value, file, plan.facts.flow)
         if not is_other and _is_of_parameter(node.value, file, plan.facts.flow):
             yield Place(file, node), node
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import argument, dotted, parameters
+from ds_migrate.syntax.nodes import argument, dotted
 from ds_migrate.syntax.source import SourceFile
 
 _WRITES = frozenset("".join(parts) for parts in (
@@ -30,7 +30,6 @@ _NEW = (
     "pyarrow.output_stream",
 )  # fmt: skip
 _MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
-_DEPTH = 4  # of the names that a mode is followed through
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 # Functions that copy or move to their second argument.
 COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
@@ -82,24 +81,10 @@ def _modes_of(call: cst.Call, file: SourceFile, flow: Flow) -> list[str | None]:
     return list(_modes(mode.value, file, flow)) if mode is not None else []
 
 
-def _modes(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int = _DEPTH) -> Iterator[str | None]:
+def _modes(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[str | None]:
     """Yield what a mode may be, also where a name, an attribute or a parameter holds it; None is any."""
-    if isinstance(node, cst.SimpleString):
-        yield str(node.evaluated_value)
-    elif isinstance(node, cst.IfExp):
-        for part in (node.body, node.orelse):
-            yield from _modes(part, file, flow, depth)
-    else:
-        sources = list(flow.callers.sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) else []
-        sources += [(default, file) for default in _defaults(node, file)]
-        if not sources or depth == 0:
-            yield None
-        for value, home in sources if depth else ():
-            yield from _modes(value, home, flow, depth - 1)
-
-
-def _defaults(node: cst.BaseExpression, file: SourceFile) -> list[cst.BaseExpression]:
-    """Return the default value of a name that is a parameter."""
-    function = file.function(node) if isinstance(node, cst.Name) else None
-    found = parameters(function) if function is not None else []
-    return [p.default for p in found if p.default is not None and p.name.value == dotted(node)]
+    for end, home in flow.callers.ends(node, file):
+        if isinstance(end, cst.IfExp):
+            yield from (*_modes(end.body, home, flow), *_modes(end.orelse, home, flow))
+        else:
+            yield str(end.evaluated_value) if isinstance(end, cst.SimpleString) else None

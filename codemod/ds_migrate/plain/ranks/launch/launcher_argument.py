@@ -12,8 +12,12 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.idle_code import is_idle
-from ds_migrate.plain.ranks.launch.positional_arguments import reads_by_position
-from ds_migrate.plain.ranks.launch.rank_arguments import default_number, is_number_of_rank, names_added
+from ds_migrate.plain.ranks.launch.command_line import (
+    default_number,
+    is_number_of_rank,
+    names_added,
+    reads_by_position,
+)
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, called_name, code, dotted, is_literal, targets

@@ -11,7 +11,6 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note, Review
 from ds_migrate.plain.edits.expressions import keep_argument, keep_part
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.unwrapping.early_copies import early_copies
 from ds_migrate.plain.ranks.unwrapping.weight_copies import weight_copies
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped
 from ds_migrate.plain.ranks.unwrapping.wrappers import Wrappers
@@ -69,8 +68,6 @@ def unwrap(
         )
         help_text = "wrap the whole module, or keep what ranks do not share out of it"
         review(Note(Code.PLAIN_DISTRIBUTED, file, call, message, help_text))
-    for note in early_copies(facts, removed):
-        review(note)
     modules = frozenset(value for site in facts.sites for value in site.of)
     is_copied = any(True for _ in weight_copies(modules, facts.flow))
     for file, call, module in removed:

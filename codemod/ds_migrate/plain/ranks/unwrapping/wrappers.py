@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.latest_values import latest_value
+from ds_migrate.plain.dataflow.branches.set_names import latest_value
 from ds_migrate.plain.dataflow.torch_names import COPY, WRAPPERS
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.ranks.unwrapping.wrapped_values import Wrapped, WrappedValues, WrapperCall

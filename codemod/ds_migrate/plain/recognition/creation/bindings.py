@@ -11,8 +11,7 @@ from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.plain.recognition.creation.comprehensions import clause_of
-from ds_migrate.plain.recognition.creation.containers import Item, item_made_by
+from ds_migrate.plain.recognition.creation.containers import Item, clause_of, item_made_by
 from ds_migrate.plain.recognition.facts import Step
 from ds_migrate.syntax.nodes import dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile

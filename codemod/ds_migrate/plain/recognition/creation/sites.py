@@ -19,7 +19,7 @@ from ds_migrate.plain.recognition.creation.bindings import Bound, UnboundError, 
 from ds_migrate.plain.recognition.creation.module_names import modules_at
 from ds_migrate.plain.recognition.facts import Refusal, Site, Step
 from ds_migrate.plain.recognition.origins.origin import Origins
-from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES
+from ds_migrate.plain.recognition.parameters.module_values import ASKED_OF_MODULES
 from ds_migrate.plain.recognition.parameters.parameter_owners import owners_of, owners_of_group
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.rules.codes import Code

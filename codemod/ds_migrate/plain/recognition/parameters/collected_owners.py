@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.plain.recognition.batches.passed_objects import Passed, passed_on
 from ds_migrate.plain.recognition.parameters.assigned_names import held_there
 from ds_migrate.plain.recognition.parameters.module_expressions import is_loop_variable, is_module, whole_of
-from ds_migrate.plain.recognition.parameters.module_lists import (
+from ds_migrate.plain.recognition.parameters.module_values import (
     ASKED_OF_MODULES,
     is_layer_of_torch,
     listed_modules,

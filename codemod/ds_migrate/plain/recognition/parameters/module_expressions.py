@@ -7,8 +7,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
 from ds_migrate.plain.dataflow.values import Kind, of_kind
-from ds_migrate.plain.recognition.parameters.held_parts import part_held
-from ds_migrate.plain.recognition.parameters.module_lists import is_layer_of_torch, may_be_module
+from ds_migrate.plain.recognition.parameters.module_values import is_layer_of_torch, may_be_module, part_held
 from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.syntax.nodes import dotted, walk
 from ds_migrate.syntax.source import SourceFile

@@ -13,7 +13,7 @@ from ds_migrate.plain.dataflow.torch_names import ATTRIBUTE_DICTS
 from ds_migrate.plain.dataflow.values import Kind, Value, Values, are_all, of_kind
 from ds_migrate.plain.recognition.creation.containers import item_at
 from ds_migrate.plain.recognition.parameters.assigned_names import is_renewed
-from ds_migrate.plain.recognition.parameters.held_parts import keeps_parts, makes_whole, part_held
+from ds_migrate.plain.recognition.parameters.module_values import keeps_parts, makes_whole, part_held
 from ds_migrate.plain.recognition.parameters.parameter_filters import Filters
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
 from ds_migrate.syntax.nodes import dotted, indices_of, targets, without_index

@@ -10,7 +10,7 @@ from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, are_all, of_kind
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
-from ds_migrate.plain.recognition.parameters.module_lists import ASKED_OF_MODULES
+from ds_migrate.plain.recognition.parameters.module_values import ASKED_OF_MODULES
 from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
 from ds_migrate.syntax.nodes import called_name, dotted, receiver, targets

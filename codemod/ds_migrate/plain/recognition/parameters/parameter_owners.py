@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.calls.copies import Call
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.parameters.collected_owners import collect
-from ds_migrate.plain.recognition.parameters.module_lists import may_be_module
+from ds_migrate.plain.recognition.parameters.module_values import may_be_module
 from ds_migrate.plain.recognition.parameters.owners import Owners, add_module
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError
 from ds_migrate.syntax.nodes import argument

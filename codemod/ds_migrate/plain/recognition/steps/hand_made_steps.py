@@ -1,4 +1,4 @@
-"""Calls of a ``step()`` that is a method of the program, and moves weights by their gradients without an optimizer."""
+"""Calls of a ``step()`` of the program's own: it moves weights without an optimizer, or is of a class in some runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.recognition.facts import Backward, Refusal, Step
 from ds_migrate.plain.recognition.steps.manual_updates import OWN_OPTIMIZER
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 2  # functions that a method calls
@@ -62,3 +63,23 @@ def _run_by(
         for value in of_kind(flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
             if flow.node(value) is not function:
                 yield from _run_by(flow.file(value), flow.node(value), flow, depth - 1)
+
+
+def find_mixed_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
+    """Yield why an engine cannot take the place of what is stepped: there is none where the object is of a class."""
+    stepping = {id(step.function) for step in steps if step.function is not None}
+    for step in steps:
+        if step.scaler is not None:
+            continue
+        for method in of_kind(flow.values(step.call.func, step.file), Kind.METHOD):
+            function, file = flow.node(method), flow.file(method)
+            owner = file.class_around(function) if id(function) in stepping else None
+            if owner is None or not isinstance(owner, cst.ClassDef) or flow.classes.is_optimizer(owner, file):
+                continue
+            yield Refusal(
+                Code.PLAIN_UNTRACED, step.file, step.node,
+                f"{expression_text(step.owner)} is an optimizer in one run and a {owner.name.value}, which steps "
+                "optimizers itself, in another",
+                f"have {owner.name.value} hold the one optimizer too, so that one class steps in all runs",
+            )  # fmt: skip
+            break

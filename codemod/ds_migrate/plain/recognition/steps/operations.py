@@ -16,11 +16,9 @@ from ds_migrate.plain.recognition.libraries.frameworks import framework_of, mess
 from ds_migrate.plain.recognition.origins.origin import Origin, Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
-from ds_migrate.plain.recognition.steps.empty_keywords import is_empty
-from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps
+from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps, find_mixed_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
-from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
-from ds_migrate.plain.recognition.steps.second_order import GraphRequests
+from ds_migrate.plain.recognition.steps.operation_arguments import is_empty, is_of_second_order, is_off
 from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
 from ds_migrate.rules.codes import Code
@@ -197,10 +195,9 @@ def _backward(call: cst.Call, file: SourceFile, flow: Flow) -> Backward | Refusa
         scaler, loss = scales, loss.args[0].value
     gradient = argument(call, 0, "gradient") if given is None else None
     gradient = None if gradient is not None and is_literal(gradient.value, "None") else gradient
-    requests = GraphRequests(flow)
     asked = [arg for arg in call.args if arg.keyword is not None and arg.keyword.value in ("inputs", "create_graph")]
-    asked = [arg for arg in asked if not requests.is_off(arg.value, file)]
-    graph = next((a.value for a in asked if requests.is_of_second_order(a.value, file)), None)
+    asked = [arg for arg in asked if not is_off(arg.value, file, flow)]
+    graph = next((a.value for a in asked if is_of_second_order(a.value, file, flow)), None)
     unknown = [arg.keyword.value for arg in asked if arg.keyword is not None and arg.value is not graph]
     known = _OF_BACKWARD if given is None else _OF_BACKWARD | {"tensors"}
     unknown += [a.keyword.value for a in call.args if a.keyword is not None and a.keyword.value not in known]

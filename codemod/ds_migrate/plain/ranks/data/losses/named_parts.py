@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.latest_values import latest_value
+from ds_migrate.plain.dataflow.branches.set_names import latest_value
 from ds_migrate.plain.dataflow.containers.iteration import loops_of, taken_from
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.flow import Flow

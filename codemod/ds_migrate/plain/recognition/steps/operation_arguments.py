@@ -1,11 +1,11 @@
-"""Arguments that no call of a function gives anything: ``loss.backward(**kwargs)`` is ``loss.backward()``."""
+"""The arguments of ``backward()`` and ``step()``: those that no call gives anything, and ``create_graph``."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import is_literal, parameters, walk
+from ds_migrate.syntax.nodes import dotted, is_literal, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 4  # functions that hand them on
@@ -35,3 +35,27 @@ def is_empty(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int 
         )
     ]
     return bool(calls) and all(is_empty(value, caller, flow, depth - 1) for value, caller in given)
+
+
+_MARK = "is_second_order"  # the attribute by which timm's Adahessian asks for create_graph
+
+
+def is_off(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether an argument is False or None, also through parameters and variables."""
+    return all(dotted(end) in ("False", "None") for end, _ in flow.callers.ends(value, file))
+
+
+def is_of_second_order(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether an argument is on for optimizers with the attribute ``is_second_order``, and else off."""
+    ends = (end for end, _ in flow.callers.ends(value, file))
+    return all(dotted(end) in ("False", "None") or _asks_optimizer(end) for end in ends)
+
+
+def _asks_optimizer(value: cst.BaseExpression) -> bool:
+    """Return whether an expression is ``hasattr(optimizer, "is_second_order") and optimizer.is_second_order``."""
+    if isinstance(value, cst.BooleanOperation) and isinstance(value.operator, cst.And):
+        return _asks_optimizer(value.left) or _asks_optimizer(value.right)
+    if isinstance(value, cst.Call):
+        name = value.args[1].value if dotted(value.func) in ("hasattr", "getattr") and len(value.args) > 1 else None
+        return isinstance(name, cst.SimpleString) and name.evaluated_value == _MARK
+    return isinstance(value, cst.Attribute) and value.attr.value == _MARK
