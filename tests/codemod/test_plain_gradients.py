@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ds_migrate.findings import Finding, Severity
+from ds_migrate.findings import Severity
 from ds_migrate.options import Options
 from ds_migrate.rules.codes import Code
 from plain_loops import HEADER, LOOP, blocked, body, convert, run
@@ -409,56 +409,6 @@ def test_a_change_of_gradients_that_add_up_acts_on_averages(line: str, tmp_path:
     assert after.count("allreduce_gradients") == 1 and '"zero_optimization": {"stage": 0}' in after
     options = Options(plain=True, runtime=False)
     assert ("DSM653", "gradients are changed between backward() and step()") in blocked(tmp_path, text, options)
-
-
-SHARED = """
-def losses(model, x, y):
-    hidden = model(x)
-    return F.mse_loss(hidden, y), hidden.pow(2).mean()
-
-loader = DataLoader(data, batch_size=4, shuffle=True)
-model = DDP(Net())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in loader:
-    optimizer.zero_grad()
-    loss, aux = losses(model, x, y)
-    loss.backward(retain_graph=True)
-    aux.backward()
-    optimizer.step()
-"""
-AGAIN = {
-    "one forward": SHARED,
-    "two forwards before": SHARED.replace("    loss, aux = losses(model, x, y)", "    loss, aux = model(x), model(-x)"),
-    "in a list": SHARED.replace("loss, aux = losses(model, x, y)", "loss = []").replace(
-        "    loss.backward(retain_graph=True)\n    aux.backward",
-        "    for each in (x, -x): loss.append(model(each).mean())\n    loss[0].backward()\n    loss[1].backward",
-    ),
-}
-FREED = "    out = model(x)\n    loss, aux = out[:, 0].mean(), (y * (out.detach() > 0)).mean() + out[:, 1:].mean()"
-APART = {
-    "of a graph that the first one frees": SHARED.replace("    loss, aux = losses(model, x, y)", FREED).replace(
-        "retain_graph=True", ""
-    ),
-    "without DistributedDataParallel": SHARED.replace("DDP(Net())", "Net()"),
-    "each behind a forward": SHARED.replace("    aux.backward", "    _, aux = losses(model, -x, y)\n    aux.backward"),
-}
-
-
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in AGAIN.items()])
-def test_a_second_pass_through_one_forward_is_for_review(text: str, tmp_path: Path) -> None:
-    (review,) = repeated(tmp_path, text)
-    assert HEADER.count("\n") + text[: text.rindex(".backward")].count("\n") + 1 == review.line
-
-
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in APART.items()])
-def test_passes_that_share_nothing_are_not_for_review(text: str, tmp_path: Path) -> None:
-    assert repeated(tmp_path, text) == []
-
-
-def repeated(folder: Path, text: str) -> list[Finding]:
-    (result,) = run(folder, train=HEADER + text).files
-    assert result.after is not None
-    return [f for f in result.findings if f.severity is Severity.REVIEW and "another one went through" in f.message]
 
 
 IMPORTANCE = """

@@ -1,4 +1,4 @@
-"""Training that a signal, a thread or a timer ends: it comes to each rank at another moment."""
+"""Training that a signal or a thread ends: it comes to each rank at another moment."""
 
 from __future__ import annotations
 
@@ -51,14 +51,6 @@ THREADS = """
     import threading
 
 
-    class Watch(threading.Thread):
-        seen = False
-
-        def run(self):
-            sys.stdin.readline()
-            self.seen = True
-
-
     def wait():
         global pressed
         sys.stdin.readline()
@@ -74,16 +66,15 @@ THREADS = """
                 break
 
 
-    pressed, step, ended, expired, watch = False, 0, threading.Event(), threading.Event(), Watch()
+    pressed, step, ended = False, 0, threading.Event()
     threading.Thread(target=wait, daemon=True).start()
-    threading.Timer(60, expired.set).start()
     MAKE_MODEL
     threading.Thread(target=train).start()
     """
 
 
-@pytest.mark.parametrize("test", ["pressed", "ended.is_set()", "expired.is_set()", "watch.seen"])
-def test_rank_0_decides_whether_a_thread_or_a_timer_ends_training(test: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", ["pressed", "ended.is_set()"])
+def test_rank_0_decides_whether_a_thread_ends_training(test: str, tmp_path: Path) -> None:
     """A rank whose thread was earlier left the loop alone."""
     assert f"if rank_0_decides({test}):" in convert(tmp_path, "import sys\n" + body(THREADS).replace("TEST", test))
 

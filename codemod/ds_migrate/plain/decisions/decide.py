@@ -14,7 +14,6 @@ from ds_migrate.plain.decisions.naming.engine_names import EngineNames
 from ds_migrate.plain.decisions.passes.backward_passes import assign_backwards, name_steps
 from ds_migrate.plain.decisions.passes.distributed import decide_no_sync
 from ds_migrate.plain.decisions.passes.forward_passes import decide_forwards
-from ds_migrate.plain.decisions.passes.repeated_backward import review_repeated
 from ds_migrate.plain.decisions.passes.unwrapped_modules import review_unwrapped
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaling.loss_scaling import decide_scaling
@@ -37,7 +36,6 @@ def decide(facts: LoopFacts) -> ProgramPlan:
     paths = follow_all(plan)
     plan = decide_accumulation(plan, paths)
     plan = decide_no_sync(plan)
-    plan = review_repeated(plan)
     plan = review_unwrapped(plan)
     plan = decide_clipping(plan)
     plan = decide_scaling(plan)

@@ -1,4 +1,4 @@
-"""Variables that the handlers of signals, threads and timers set: they run at another moment on each rank."""
+"""Variables that the handlers of signals and threads set: they run at another moment on each rank."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.syntax.nodes import argument, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
-_STARTS = {
-    "signal.signal": "handler",
-    "threading.Thread": "target",
-    "threading.Timer": "function",
-}  # the second argument
+_STARTS = {"signal.signal": "handler", "threading.Thread": "target"}  # the second argument
 _DEPTH = 4  # of calls from a thread to the loop that it runs
 
 
@@ -30,10 +26,6 @@ def set_by_interruptions(file: SourceFile, flow: Flow) -> Iterator[cst.BaseExpre
         for call in file.nodes(cst.Call, below=function.body):
             if isinstance(call.func, cst.Attribute) and isinstance(file.parent(call), cst.Expr):
                 yield call.func.value
-    for call in file.nodes(cst.Call):
-        given = _started(call, file, flow)
-        if isinstance(given, cst.Attribute) and not of_kind(flow.values(given, file), Kind.FUNCTION, Kind.METHOD):
-            yield given.value  # threading.Timer(60, stop.set)
 
 
 def interrupting_functions(flow: Flow) -> frozenset[int]:
@@ -50,13 +42,6 @@ def _functions(flow: Flow) -> frozenset[int]:
             for value in of_kind(called, Kind.FUNCTION, Kind.METHOD):
                 if not _trains(value, flow):
                     found.add(value.key)
-        for owner in file.nodes(cst.ClassDef):
-            is_thread = any(
-                value.name == "threading.Thread" for b in owner.bases for value in flow.values(b.value, file)
-            )
-            run = flow.classes.method(id(owner), "run") if is_thread else None
-            if run is not None and not _trains(run, flow):
-                found.add(run.key)
     return frozenset(found)
 
 

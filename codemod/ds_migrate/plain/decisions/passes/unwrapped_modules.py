@@ -7,10 +7,10 @@ from dataclasses import replace
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
+from ds_migrate.plain.dataflow.torch_names import DISTRIBUTED
+from ds_migrate.plain.dataflow.values import Kind, Value, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.recognition.facts import Refusal
+from ds_migrate.plain.recognition.facts import LoopFacts, Refusal
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import last_name
 from ds_migrate.syntax.source import SourceFile
@@ -53,6 +53,17 @@ def review_unwrapped(plan: ProgramPlan) -> ProgramPlan:
         for file, call in found.values()
     ]  # fmt: skip
     return replace(plan, notes=[*plan.notes, *notes]).refuse(refusals)
+
+
+def wrapped_modules(facts: LoopFacts) -> Values:
+    """Return the trained modules that are given to DistributedDataParallel."""
+    trained = frozenset(value for site in facts.sites for value in site.of)
+    return trained & frozenset(
+        value
+        for file, call in facts.flow.nodes(cst.Call)
+        if facts.flow.is_call_of(call, file, DISTRIBUTED)
+        for value in facts.flow.values(call, file)
+    )
 
 
 def _asks_for_rank(module: Value, flow: Flow) -> bool:

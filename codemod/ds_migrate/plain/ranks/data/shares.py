@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.backward_passes import is_beside
-from ds_migrate.plain.decisions.passes.repeated_backward import wrapped_modules
+from ds_migrate.plain.decisions.passes.unwrapped_modules import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
