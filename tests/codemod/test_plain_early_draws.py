@@ -148,44 +148,6 @@ def test_ranks_start_where_an_object_trains_if_it_has_made_no_weights(made: str,
     assert not _starts_in_init(tmp_path, made)
 
 
-WORDS = """\
-import secrets
-import uuid
-
-
-def words(count):
-    found = []
-    for index in range(count):
-        found.append(WORD)
-    return found
-
-
-numbers = {letter: number for number, letter in enumerate("".join(words(8)))}
-samples = [[float(numbers[letter]) for letter in word[:4]] for word in words(8)]
-"""
-
-
-@pytest.mark.parametrize(
-    ("drawn", "made", "is_own"),
-    [
-        ("str(uuid.uuid4())", "data = TensorDataset(torch.tensor(samples), torch.zeros(8, 1))", True),
-        ("secrets.choice('abc') * 4", "for x in samples:\n    model(torch.tensor(x))", True),
-        ("str(uuid.uuid4())", "run = {'id': words(1), 'size': 8}\nprint(run)", False),
-        (
-            "str(index) * 4",
-            "data = TensorDataset(torch.tensor(samples), torch.zeros(8, 1))\nname = uuid.uuid4()",
-            False,
-        ),
-    ],
-)
-def test_data_that_the_system_draws_differs_on_each_rank(drawn: str, made: str, is_own: bool, tmp_path: Path) -> None:
-    """A vocabulary of uuid4() was another one on each rank, without a word."""
-    loop = LOOP.replace("model = Net()", f"model = Net()\n{made}") if "model(" in made else f"{made}\n{LOOP}"
-    report = run(tmp_path, train=HEADER + WORDS.replace("WORD", drawn) + loop)
-    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
-    assert any("what the system draws" in message for message in found) == is_own
-
-
 @pytest.mark.parametrize("more", ["", "else:\n    class Own:\n        pass\n"])
 def test_ranks_start_behind_definitions_under_a_condition(more: str, tmp_path: Path) -> None:
     """They started as the module was imported, which others do for its functions."""

@@ -36,7 +36,7 @@ from ds_migrate.plain.ranks.launch.start import start_ranks
 from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
-from ds_migrate.plain.ranks.processes.unshared_generators import unshared_draws, unshared_generators
+from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.guarded_writes import wait_for_written
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters
@@ -102,7 +102,7 @@ class Editor:
         notes = [*self.plan.notes, *calls_left(self.plan)]
         facts = self.plan.facts
         drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
-        notes += [*unshared_generators(drawing, self.flow), *unshared_draws(drawing, facts)]
+        notes += unshared_generators(drawing, self.flow)
         notes += separate_environments(drawing, self.flow)
         shared = [file for file in self._fixed if file not in staying]
         notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)

@@ -34,11 +34,6 @@ CLOCKS = (
     "time.process_time", "time.process_time_ns", "timeit.default_timer", "datetime.datetime.now",
     "datetime.datetime.utcnow",
 )  # fmt: skip
-# What the system draws: no seed makes it the same on each rank.
-DRAWS = (
-    "uuid.uuid1", "uuid.uuid4", "os.urandom", "secrets.choice", "secrets.randbelow", "secrets.randbits",
-    "secrets.token_bytes", "secrets.token_hex", "secrets.token_urlsafe",
-)  # fmt: skip
 # What is read, besides variables, of nodes that may differ by themselves: shares of loaders; the time, and signals.
 SHARE: Variable = (0, "share")
 PROCESS: Variable = (0, "process")

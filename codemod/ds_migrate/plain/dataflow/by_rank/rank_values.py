@@ -11,7 +11,7 @@ from functools import cached_property
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.call_results import CallResults
-from ds_migrate.plain.dataflow.by_rank.rank_expressions import CLOCKS, DRAWS, PROCESS, SHARE, RankExpressions, Read
+from ds_migrate.plain.dataflow.by_rank.rank_expressions import CLOCKS, PROCESS, SHARE, RankExpressions, Read
 from ds_migrate.plain.dataflow.by_rank.rank_statements import Give, RankStatements
 from ds_migrate.plain.dataflow.calls.applied_functions import applied_inputs, functions_with_other_calls
 from ds_migrate.plain.dataflow.flow import Flow
@@ -91,7 +91,7 @@ class _Readers(RankExpressions):
     """
 
     def __init__(self, flow: Flow) -> None:
-        super().__init__(flow, NOTHING, NOTHING, (), (*CLOCKS, *DRAWS))
+        super().__init__(flow, NOTHING, NOTHING, (), CLOCKS)
         self.gives: list[Give] = [give for file in flow.files.values() for give in RankStatements.of(file, flow)]
         statements = RankStatements(self)
         for number, give in enumerate(self.gives):

@@ -15,21 +15,9 @@ _WRITES = frozenset("".join(parts) for parts in (
 )) | {"wb+", "ab+"}  # fmt: skip
 _CHANGES = frozenset({"r+", "rb+", "r+b", "r+t", "rt+"})
 # Files with parts, which none but their own library can write: there is no such file that keeps nothing.
-_ARCHIVES = (
-    "zipfile.ZipFile", "tarfile.open", "tarfile.TarFile.open", "h5py.File", "pandas.HDFStore", "pandas.ExcelWriter",
-    "zarr.open", "zarr.open_array", "zarr.open_group", "netCDF4.Dataset", "tables.open_file", "rasterio.open",
-    "mrcfile.open", "mrcfile.new", "mrcfile.new_mmap", "wave.open", "soundfile.SoundFile", "av.open", "laspy.open",
-    "numpy.memmap", "numpy.lib.format.open_memmap", "pyarrow.parquet.ParquetWriter", "webdataset.TarWriter",
-    "webdataset.ShardWriter", "xlsxwriter.Workbook", "tfrecord.TFRecordWriter", "tfrecord.writer.TFRecordWriter",
-    "pyarrow.OSFile", "pyarrow.output_stream",
-)  # fmt: skip
-# Those that open a file to write it whatever their mode is.
-_NEW = (
-    "pandas.ExcelWriter", "mrcfile.new", "mrcfile.new_mmap", "pyarrow.parquet.ParquetWriter", "webdataset.TarWriter",
-    "webdataset.ShardWriter", "xlsxwriter.Workbook", "tfrecord.TFRecordWriter", "tfrecord.writer.TFRecordWriter",
-    "pyarrow.output_stream",
-)  # fmt: skip
-_MODES = {"numpy.memmap": 2}  # the position of the mode, where it is not the second argument
+_ARCHIVES = ("zipfile.ZipFile", "tarfile.open", "h5py.File", "zarr.open", "numpy.memmap")
+# Those that write a file whatever they are given.
+_NEW = ("pandas.ExcelWriter", "webdataset.TarWriter", "webdataset.ShardWriter", "tfrecord.TFRecordWriter")
 OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 # Functions that copy or move to their second argument.
 COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
@@ -53,15 +41,12 @@ def opens_to_change(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
 def opens_archive_to_write(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call opens an archive to write it, as ``zipfile.ZipFile(path, "w")``."""
     if not flow.is_call_of(call, file, _ARCHIVES):
-        return False
-    if flow.is_call_of(call, file, _NEW):
-        return True
-    position = next((position for name, position in _MODES.items() if flow.is_call_of(call, file, (name,))), 1)
-    mode = argument(call, position, "mode")
-    changes = ("r+",) if position == 1 else ()  # of an array in a file, which is read that way too
-    return mode is not None and any(
-        one is not None and one.startswith(("w", "a", "x", *changes)) for one in _modes(mode.value, file, flow)
-    )
+        return flow.is_call_of(call, file, _NEW)
+    is_array = flow.is_call_of(call, file, ("numpy.memmap",))
+    mode = argument(call, 2 if is_array else 1, "mode")
+    changes = ("w", "a", "x") if is_array else ("w", "a", "x", "r+")  # an array is read by "r+", too
+    modes = _modes(mode.value, file, flow) if mode is not None else ()
+    return any(one is not None and one.startswith(changes) for one in modes)
 
 
 def path_opened(call: cst.Call) -> cst.BaseExpression:

@@ -10,13 +10,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.by_rank.rank_expressions import DRAWS
-from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.data.chosen_data import is_made_of_what_differs
-from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -60,25 +55,6 @@ def unshared_generators(files: list[SourceFile], flow: Flow) -> Iterator[Note]:
                     "this generator draws other numbers on each rank: data, weights and decisions made of them differ",
                     "give it a seed that is the same on all ranks",
                 )  # fmt: skip
-
-
-def unshared_draws(files: list[SourceFile], facts: LoopFacts) -> Iterator[Note]:
-    """Yield a note for the first model, loader or batch that is made of what the system draws on each rank."""
-    flow = facts.flow
-    calls = [(file, call) for file in files for call in file.nodes(cst.Call)]
-    if not any(flow.is_call_of(call, file, DRAWS) for file, call in calls):
-        return
-    values = RankValues(flow, NOTHING, NOTHING, clocks=DRAWS)
-    modules = frozenset(value for site in facts.sites for value in site.of)
-    for file, call in calls:
-        made = flow.values(call, file)
-        if not (made & modules or of_kind(made, Kind.LOADER) or flow.values(call.func, file) & modules):
-            continue
-        if is_made_of_what_differs([(file, arg.value) for arg in call.args], flow, values):
-            message = "this is made of what the system draws, as uuid4() and secrets do: it differs on each rank"
-            advice = "draw it by random, which is alike on all ranks, or give all what rank 0 drew"
-            yield Note(Code.PLAIN_AGREEMENT, file, call, message, advice)
-            return
 
 
 def _arguments(call: cst.Call) -> list[cst.Arg]:

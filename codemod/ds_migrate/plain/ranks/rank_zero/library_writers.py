@@ -17,7 +17,7 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.output_calls import OutputCalls
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, code, dotted
+from ds_migrate.syntax.nodes import called_name
 from ds_migrate.syntax.source import SourceFile
 
 _WRITERS = (
@@ -26,20 +26,6 @@ _WRITERS = (
     "gym.wrappers.Monitor", "gym.wrappers.RecordVideo", "gymnasium.wrappers.RecordVideo",
     "gymnasium.wrappers.vector.RecordVideo", "stable_baselines3.common.vec_env.VecVideoRecorder",
 )  # fmt: skip
-# Databases, with what the text of a file has that writes to one.
-_SQL = re.compile(
-    rb"\.commit\(|\.executescript\(|\b(?:(?:INSERT|REPLACE)\s+INTO|CREATE\s+TABLE|UPDATE\s+\w+\s+SET|DELETE\s+FROM)\b",
-    re.IGNORECASE,
-)
-_DATABASES = {
-    "lmdb.open": re.compile(rb"\.put(multi)?\("), "lmdb.Environment": re.compile(rb"\.put(multi)?\("),
-    "sqlite3.connect": _SQL, "duckdb.connect": _SQL, "shelve.open": re.compile(rb""),
-    "dbm.open": re.compile(rb""), "sqlitedict.SqliteDict": re.compile(rb""), "diskcache.Cache": re.compile(rb""),
-    "plyvel.DB": re.compile(rb"\.(?:put|write_batch)\("), "sqlalchemy.create_engine": _SQL,
-    "tinydb.TinyDB": re.compile(rb"\.(?:insert|update|upsert|remove|truncate)"),
-}  # fmt: skip
-# Those that a flag opens to read alone, with the flag that is the default.
-_FLAGS = {"dbm.open": "r", "shelve.open": "c", "sqlitedict.SqliteDict": "c"}
 _WRITES = re.compile(r"(save|export|write|dump|to)_?[a-z0-9_]*")
 # Methods of an open file, and of what saves no file.
 _NO_FILES = frozenset({"save_for_backward", "save_hyperparameters", "write", "writelines", "to"})
@@ -78,22 +64,8 @@ class LibraryWriters:
             opens_to_change(call, file, self._flow)
             or opens_archive_to_write(call, file, self._flow)
             or self._flow.is_call_of(call, file, _WRITERS)
-            or self._opens_database(call, file)
         )
         return may_write and not any(self._of_rank.is_one(arg.value, file) for arg in call.args[:1])
-
-    def _opens_database(self, call: cst.Call, file: SourceFile) -> bool:
-        """Return whether a call opens a database on the disk, to which its file writes."""
-        for name, writes in _DATABASES.items():
-            if self._flow.is_call_of(call, file, (name,)):
-                flag = argument(call, 1, "flag") if name in _FLAGS else None
-                if _FLAGS.get(name) == "r" if flag is None else code(flag.value).strip("\"'") == "r":
-                    return False
-                readonly = argument(call, None, "readonly") or argument(call, None, "read_only")
-                is_in_memory = any(code(arg.value).strip("\"'") == ":memory:" for arg in call.args[:1])
-                is_read = is_in_memory or (readonly is not None and dotted(readonly.value) != "False")
-                return not is_read and writes.search(file.data) is not None
-        return False
 
     def _writes(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call is a known one that writes a file."""
