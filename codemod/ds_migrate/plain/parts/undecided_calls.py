@@ -13,7 +13,6 @@ import libcst as cst
 
 from ds_migrate.findings import Severity
 from ds_migrate.plain.dataflow.branches.dead_branches import is_dead
-from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.lookup.files_beside import files_beside
 from ds_migrate.plain.dataflow.torch_names import is_of_other_framework
@@ -35,7 +34,6 @@ def review_undecided(parts: Sequence[Part], flow: Flow) -> None:
     """Add a review to the loops that are converted for each call beside them that stays, and may train."""
     decided = {id(node) for part in parts for node in _decided(part)}
     attacks = {id(step.call) for part in parts if part.operations is not None for step in part.operations.attacks}
-    idle = idle_functions(flow)
     for part in parts:
         beside = files_beside(part.files, flow) if not part.stays else []
         for file in beside:
@@ -43,7 +41,7 @@ def review_undecided(parts: Sequence[Part], flow: Flow) -> None:
                 if id(node) in decided:
                     continue
                 is_of_other = any(map(asks_for_main, file.ancestors(node)))  # of another script
-                if file in part.files or not (is_of_other or idle.hold(node, file)):
+                if file in part.files or not (is_of_other or _is_unused(node, file, beside)):
                     decided.add(id(node))
                     is_attack = id(node) in attacks
                     part.notes.append((Severity.REVIEW, _attack(node, file) if is_attack else _note(node, file)))
@@ -92,6 +90,26 @@ def _may_step(owner: cst.BaseExpression, call: cst.Call, file: SourceFile, flow:
     is_other = bool(of_kind(values, Kind.SCHEDULE, Kind.LOADER)) or _NO_OPTIMIZER.search(dotted(owner) or "")
     is_inside = is_of_wrapper(call, file, flow) or is_stand_in(file.class_around(call))
     return all(takes) and not (is_known or is_of_torch or is_other or is_inside)
+
+
+def _is_unused(node: cst.CSTNode, file: SourceFile, files: Sequence[SourceFile]) -> bool:
+    """Return whether a node is in a function or class that none of these files names, but to import it."""
+    around = [a for a in file.ancestors(node) if isinstance(a, (cst.FunctionDef, cst.ClassDef))]
+    outer = around[-1] if around else None
+    if outer is None or outer.decorators:
+        return False
+    name = outer.name.value
+    quoted = re.compile(rb"[\"']%s[\"']" % name.encode())
+    return not any(
+        quoted.search(one.data) or any(used is not outer.name for used in _names_used(one, name)) for one in files
+    )
+
+
+def _names_used(file: SourceFile, name: str) -> Iterator[cst.Name]:
+    """Yield where a file has a name, but in an import."""
+    for node in file.nodes(cst.Name) if name.encode() in file.data else ():
+        if node.value == name and not any(isinstance(a, cst.ImportAlias) for a in file.ancestors(node)):
+            yield node
 
 
 def _attack(node: cst.Call | cst.Attribute, file: SourceFile) -> Note:

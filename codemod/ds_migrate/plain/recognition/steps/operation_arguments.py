@@ -5,6 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.dataflow.torch_names import OPTIMIZER_FACTORIES
+from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.nodes import dotted, is_literal, parameters, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -37,18 +39,22 @@ def is_empty(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int 
     return bool(calls) and all(is_empty(value, caller, flow, depth - 1) for value, caller in given)
 
 
+_OFF = ("False", "None")
 _MARK = "is_second_order"  # the attribute by which timm's Adahessian asks for create_graph
+_LIBRARIES = ("torch.optim.", "timm.optim.", "apex.optimizers.")
+_UNKNOWN = (*sorted(OPTIMIZER_FACTORIES), "Adahessian", "create_optimizer_with_params")
 
 
 def is_off(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether an argument is False or None, also through parameters and variables."""
-    return all(dotted(end) in ("False", "None") for end, _ in flow.callers.ends(value, file))
+    """Return whether an argument is False or None, also through parameters and variables, or as an optimizer is."""
+    ends = flow.callers.ends(value, file)
+    return all(dotted(end) in _OFF or (_asks_optimizer(end) and _is_first_order(end, at, flow)) for end, at in ends)
 
 
 def is_of_second_order(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
     """Return whether an argument is on for optimizers with the attribute ``is_second_order``, and else off."""
     ends = (end for end, _ in flow.callers.ends(value, file))
-    return all(dotted(end) in ("False", "None") or _asks_optimizer(end) for end in ends)
+    return all(dotted(end) in _OFF or _asks_optimizer(end) for end in ends)
 
 
 def _asks_optimizer(value: cst.BaseExpression) -> bool:
@@ -59,3 +65,12 @@ def _asks_optimizer(value: cst.BaseExpression) -> bool:
         name = value.args[1].value if dotted(value.func) in ("hasattr", "getattr") and len(value.args) > 1 else None
         return isinstance(name, cst.SimpleString) and name.evaluated_value == _MARK
     return isinstance(value, cst.Attribute) and value.attr.value == _MARK
+
+
+def _is_first_order(value: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether the optimizers that an expression asks are all of classes that do not have the attribute."""
+    names = [node for node in walk(value) if isinstance(node, (cst.Name, cst.Attribute))]
+    held = frozenset(v for node in names for v in of_kind(flow.values(node, file), Kind.OPTIMIZER))
+    return bool(held) and all(
+        one.name.startswith(_LIBRARIES) and one.name.rpartition(".")[2] not in _UNKNOWN for one in held
+    )
