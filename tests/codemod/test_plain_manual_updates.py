@@ -78,42 +78,6 @@ def test_an_optimizer_that_is_no_optimizer_of_torch_is_named(tmp_path: Path) -> 
     assert blocked(tmp_path, HEADER + SGD + loop) == [(Code.PLAIN_GRADIENTS, BY_HAND)]
 
 
-COLLECTED = """\
-import torch
-
-
-class Base:
-    def __init__(self, params):
-        self.groups = [list(params)]
-
-    def step(self):
-        for number, group in enumerate(self.groups):
-            grads = [p.grad for p in group]
-            self.groups[number] = self.moved(group, grads)
-
-
-class SGD(Base):
-    def moved(self, group, grads):
-        return apply_updates(group, grads, inplace=True)
-"""
-
-
-@pytest.mark.parametrize("optim", ["import torch\n\n\n" + SGD, COLLECTED], ids=["by hand", "gradients collected first"])
-def test_an_optimizer_of_another_file_that_is_none_of_torch_is_named(optim: str, tmp_path: Path) -> None:
-    loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "SGD(model.parameters())")
-    report = run(tmp_path, optim=optim, train=HEADER + "from optim import SGD\n\n" + loop)
-    ((result, finding),) = report.findings()
-    assert result.path.name == "train.py" and (finding.code, finding.message) == (Code.PLAIN_GRADIENTS, BY_HAND)
-
-
-def test_a_monitor_of_gradients_beside_an_optimizer_is_no_step(tmp_path: Path) -> None:
-    monitor = "class Monitor:\n    def step(self, model):\n        self.norm = model.fc.weight.grad.norm()\n\n\n"
-    stepped = "def move(optimizer):\n    optimizer.step()\n\n\nmonitor = Monitor()\n"
-    loop = LOOP.replace("    optimizer.step()", "    monitor.step(model)\n    move(optimizer)")
-    report = run(tmp_path, train=HEADER + monitor + stepped + loop)
-    assert not [found for _, found in report.findings() if found.message == BY_HAND]
-
-
 def test_a_function_that_steps_the_parameters_it_gets_is_named(tmp_path: Path) -> None:
     step = f"def sgd(params):\n    with torch.no_grad():\n        {STEPS.format('params')}\n\n\n"
     assert blocked(tmp_path, f"import torch\n{step}loss.backward()\nsgd([w, b])\n") == [(Code.PLAIN_GRADIENTS, BY_HAND)]

@@ -16,8 +16,8 @@ from ds_migrate.plain.recognition.libraries.frameworks import framework_of, mess
 from ds_migrate.plain.recognition.origins.origin import Origin, Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
-from ds_migrate.plain.recognition.steps.hand_made_steps import find_hand_made_steps, find_mixed_steps
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
+from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
 from ds_migrate.plain.recognition.steps.operation_arguments import is_empty, is_of_second_order, is_off
 from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
 from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
@@ -77,7 +77,6 @@ def find_operations(flow: Flow) -> Operations:
     left = [step for step in steps if step.optimizers & attacks]
     refusals = [refusal for refusal in refusals if not any(refusal.node is step.node for step in left)]
     steps = [step for step in steps if step not in left]
-    refusals += find_hand_made_steps(steps, backwards, refusals, flow)
     refusals += find_mixed_steps(steps, flow)
     return Operations(steps, backwards, zero_grads, clips, refusals, left, frozenset(attacked_names(attacks, flow)))
 
