@@ -15,7 +15,6 @@ from ds_migrate.plain.ranks.data.chosen_data import Setting, chosen_data, settin
 from ds_migrate.plain.ranks.data.epochs.collections import Collections
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
 from ds_migrate.plain.ranks.data.epochs.replayed_samples import replayed_samples
-from ds_migrate.plain.ranks.data.epochs.sample_positions import sample_positions
 from ds_migrate.plain.ranks.data.epochs.share_statistics import share_statistics
 from ds_migrate.plain.ranks.data.epochs.shown_sums import shown_sums
 from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
@@ -66,7 +65,6 @@ def share_notes(
     of_samples = [
         *shown_sums(shares, files, values, flow),
         *counted_ends(files, values, flow),
-        *sample_positions(files, values, collections.samples, flow),
         *sample_files(plan, files, values),
         *replayed_samples(plan, parts, collections, noted | _places(of_buffers)),
         *shared_noise(files, plan.facts, values),
