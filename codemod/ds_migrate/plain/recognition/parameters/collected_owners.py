@@ -24,7 +24,8 @@ from ds_migrate.plain.recognition.parameters.parameter_methods import (
     CONTAINERS,
     ReturnedItem,
     modules_asked,
-    parameters_returned,
+    parameter_method,
+    returned_here,
     returned_items,
     selects_parameters,
 )
@@ -96,9 +97,11 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     if params is not None and not params.star and (is_group or of_kind(flow.values(node, file), Kind.OPTIMIZER)):
         collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps, too
         return
-    returned = parameters_returned(node, file, flow)
-    if returned:
-        _of_calls(expression_text(node), returned, flow, owners, depth)
+    method = parameter_method(node, file, flow)
+    if method is not None:
+        found = Owners()
+        collect(method.returned, method.file, flow, found, depth)
+        method.add_to(owners, found)
         return
     if isinstance(node.func, cst.Attribute) and name in ASKED_OF_MODULES:
         owners.is_partial |= not name.endswith("parameters")
@@ -126,6 +129,9 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         if not modules:
             modules = [arg.value for arg in node.args if may_be_module(flow.values(arg.value, file), flow)]
         owners.is_partial = True
+        for source in () if modules else returned_here(node, file, flow):
+            collect(source, file, flow, owners, depth)
+            return
         if not modules:
             moved = [node.func.value] if isinstance(node.func, cst.Attribute) and name in FLUENT else []
             given = moved or [arg.value for arg in node.args if isinstance(arg.value, (cst.Name, cst.Attribute))]

@@ -8,10 +8,10 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.returned_tuples import is_plain_tuple
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import NOTHING, Kind, are_all, of_kind
-from ds_migrate.plain.recognition.batches.passed_objects import Passed
+from ds_migrate.plain.dataflow.values import Kind, are_all, of_kind
 from ds_migrate.plain.recognition.parameters.assigned_names import comes_later
 from ds_migrate.plain.recognition.parameters.module_values import ASKED_OF_MODULES
+from ds_migrate.plain.recognition.parameters.owners import Owners
 from ds_migrate.plain.recognition.parameters.parameter_sources import UnknownOwnerError, shown
 from ds_migrate.syntax.nodes import called_name, dotted, receiver, targets
 from ds_migrate.syntax.source import SourceFile
@@ -21,21 +21,68 @@ CONTAINERS = frozenset(
 )
 
 
-def parameters_returned(call: cst.Call, file: SourceFile, flow: Flow) -> list[Passed]:
-    """Return what a method of the program's returns that a call asks for parameters, in a class that is no module.
+@dataclass(frozen=True)
+class ParameterMethod:
+    """A method that returns parameters, with the names of its object inside and outside of the class."""
+
+    returned: cst.BaseExpression
+    file: SourceFile
+    receiver: str
+    holder: str
+
+    def add_to(self, owners: Owners, found: Owners) -> None:
+        """Add modules that the method finds by its own names, as attributes of the object.
+
+        Raises:
+            UnknownOwnerError: one is no attribute of the object.
+        """
+        for text, values in found.values.items():
+            owners.values[self._outside(text)] = values
+        for text, values in found.tensors.items():
+            owners.tensors[self._outside(text)] = values
+        owners.has_wholes = True
+        owners.is_partial |= found.is_partial or found.filters.is_partial
+
+    def _outside(self, text: str) -> str:
+        receiver, _, rest = text.partition(".")
+        if receiver != self.receiver:
+            raise UnknownOwnerError(
+                f"{text}, whose parameters a method of {self.holder} returns, is no attribute of it"
+            )
+        return f"{self.holder}.{rest}" if rest else self.holder
+
+
+def parameter_method(call: cst.Call, file: SourceFile, flow: Flow) -> ParameterMethod | None:
+    """Return the method that a call asks for parameters, where the program has it in a class that is no module.
 
     Raises:
         UnknownOwnerError: what it returns cannot be followed.
     """
-    held = flow.values(call.func.value, file) if isinstance(call.func, cst.Attribute) else NOTHING
-    methods = of_kind(flow.values(call.func, file), Kind.METHOD) if are_all(held, Kind.INSTANCE) else NOTHING
-    places = [(flow.file(method), flow.node(method)) for method in methods]
-    found = [(owner, value) for owner, method in places for value in owner.returned(method)]
-    known = [(owner, value) for owner, value in found if value is not None]
-    is_yielded = any(owner.nodes(cst.Yield, below=method) for owner, method in places)
-    if methods and (len(known) != 1 or len(found) != 1 or is_yielded):
+    if not isinstance(call.func, cst.Attribute):
+        return None
+    held, methods = flow.values(call.func.value, file), of_kind(flow.values(call.func, file), Kind.METHOD)
+    if not methods or not are_all(held, Kind.INSTANCE):
+        return None
+    holder, method = dotted(call.func.value), next(iter(methods))
+    function, owner = flow.node(method), flow.file(method)
+    if len(methods) > 1 or holder is None or not isinstance(function, cst.FunctionDef) or not function.params.params:
+        raise UnknownOwnerError(f"{shown(call)} is a method of a class that is no module")
+    returned = owner.returned(function)
+    if len(returned) != 1 or returned[0] is None or owner.nodes(cst.Yield, below=function):
         raise UnknownOwnerError(f"{shown(call)} is a method that does not return them in one place")
-    return known
+    return ParameterMethod(returned[0], owner, function.params.params[0].name.value, holder)
+
+
+def returned_here(call: cst.Call, file: SourceFile, flow: Flow) -> list[cst.BaseExpression]:
+    """Return what a function returns that is defined beside the call and takes nothing: ``def trained(): ...``."""
+    callees = of_kind(flow.values(call.func, file), Kind.FUNCTION)
+    function = flow.node(next(iter(callees))) if len(callees) == 1 and not call.args else None
+    if not isinstance(function, cst.FunctionDef) or function not in file.nodes(cst.FunctionDef):
+        return []
+    if file.function(function) is not file.function(call) or file.nodes(cst.Yield, cst.Assign, below=function):
+        return []
+    returned = [n.value for n in file.nodes(cst.Return, below=function) if n.value is not None]
+    return returned if len(returned) == 1 else []
 
 
 @dataclass(frozen=True)
