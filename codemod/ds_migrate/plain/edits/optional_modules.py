@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from ds_migrate.syntax.branches import tests_around
+from ds_migrate.plain.dataflow.branches.set_names import is_always_set
 from ds_migrate.syntax.nodes import code, dotted, single_index, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -40,40 +40,7 @@ def _may_be_missing(module: str, statement: cst.BaseStatement, file: SourceFile)
         return False
     if not any(file.function(line) is function and _sets(line, module) for line in lines):
         return False
-    tests = frozenset(code(test) for test, holds in tests_around(file, statement) if holds)
-    inner: cst.CSTNode = statement
-    for outer in (statement, *file.ancestors(statement)):
-        block = getattr(outer, "body", ())
-        if isinstance(block, (list, tuple)) and inner is not outer:
-            before = block[: next((i for i, each in enumerate(block) if each is inner), 0)]
-            if any(_always_sets(each, module, tests) for each in [*before, inner]):
-                return False
-        if outer is function:
-            break
-        inner = outer
-    return True
-
-
-def _always_sets(node: cst.CSTNode, module: str, tests: frozenset[str]) -> bool:
-    """Return whether a statement, or a block, sets an expression whichever way it takes where these conditions hold.
-
-    So does what reads it, which would have failed before, and what leaves the function.
-    """
-    if isinstance(node, (cst.Assign, cst.AnnAssign)) and _sets(node, module):
-        return True
-    if isinstance(node, cst.BaseSmallStatement):
-        return isinstance(node, (cst.Raise, cst.Return)) or any(
-            code(part) == module for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute, cst.Subscript))
-        )
-    if isinstance(node, cst.If):
-        other = node.orelse
-        is_both = code(node.test) in tests or (other is not None and _always_sets(other, module, tests))
-        return is_both and _always_sets(node.body, module, tests)
-    if isinstance(node, (cst.Else, cst.With, cst.Try)):
-        return _always_sets(node.body, module, tests)
-    if isinstance(node, (cst.SimpleStatementLine, cst.IndentedBlock)):
-        return any(_always_sets(each, module, tests) for each in node.body)
-    return False
+    return not is_always_set(module, statement, file)
 
 
 def _sets(line: cst.Assign | cst.AnnAssign, module: str) -> bool:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import libcst as cst
 
-from ds_migrate.plain.dataflow.scopes import Scopes, names_in
-from ds_migrate.syntax.branches import upwards
-from ds_migrate.syntax.nodes import last_statement, targets, walk
+from ds_migrate.plain.dataflow.scopes import Scopes
+from ds_migrate.syntax.branches import tests_around, upwards
+from ds_migrate.syntax.nodes import code, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
-def is_always_set(name: str, statement: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether lines above a statement set a name, in blocks around it: of an ``if`` in each branch."""
+def is_always_set(text: str, statement: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether lines above a statement set a name, an attribute or an item on each way to it.
+
+    What reads it does too, as it would have failed before. Conditions that hold at the statement hold above it.
+    """
+    tests = frozenset(code(test) for test, holds in tests_around(file, statement) if holds)
     inner = statement
+    if _sets(statement, text, tests):
+        return True
     for outer in file.ancestors(statement):
         if isinstance(outer, (cst.IndentedBlock, cst.Module)):
             place = next((i for i, line in enumerate(outer.body) if line is inner), 0)
-            if any(_sets(line, name) for line in outer.body[:place]):
+            if any(_sets(line, text, tests) for line in outer.body[:place]):
                 return True
-        bound = names_in(outer.target) if isinstance(outer, cst.For) else []
-        items = outer.items if isinstance(outer, cst.With) else []
-        if name in bound or any(_is_among(name, walk(item)) for item in items):
+        if isinstance(outer, (cst.For, cst.With)) and _names(outer, text):
             return True
         if isinstance(outer, cst.FunctionDef):
             break
@@ -32,41 +34,30 @@ def is_always_set(name: str, statement: cst.CSTNode, file: SourceFile) -> bool:
     return False
 
 
-def _sets(node: cst.CSTNode, name: str) -> bool:
-    if not isinstance(node, cst.If):
-        return _is_among(name, walk(node))
-    branches = [node.body, node.orelse.body if isinstance(node.orelse, cst.Else) else node.orelse]
-    return any(branch is not None and _sets_in(branch, name) for branch in branches) and all(
-        branch is not None and (_sets_in(branch, name) or _is_left(branch)) for branch in branches
-    )
+def _sets(node: cst.CSTNode, text: str, tests: frozenset[str]) -> bool:
+    """Return whether a statement or a block sets an expression whichever way it takes, or leaves."""
+    if isinstance(node, cst.If):
+        other = node.orelse
+        is_both = code(node.test) in tests or (other is not None and _sets(other, text, tests))
+        return is_both and _sets(node.body, text, tests)
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return node.name.value == text
+    if isinstance(node, (cst.BaseSuite, cst.SimpleStatementLine)):
+        return any(_sets(each, text, tests) for each in node.body)
+    if isinstance(node, (cst.Else, cst.For, cst.While, cst.With, cst.Try)):
+        return _names(node, text) or _sets(node.body, text, tests)
+    return isinstance(node, _LEAVES) or _is_in(node, text)
 
 
-def _sets_in(branch: cst.CSTNode, name: str) -> bool:
-    if isinstance(branch, cst.If):
-        return _sets(branch, name)
-    return any(_sets(line, name) for line in getattr(branch, "body", ()))
+def _names(node: cst.CSTNode, text: str) -> bool:
+    """Return whether the head of a loop or of a block has an expression."""
+    head = [node.target, node.iter] if isinstance(node, cst.For) else node.items if isinstance(node, cst.With) else []
+    return any(_is_in(part, text) for part in head)
 
 
-def _is_left(branch: cst.CSTNode) -> bool:
-    return isinstance(branch, cst.BaseSuite) and isinstance(last_statement(branch), _LEAVES)
-
-
-def _is_among(name: str, nodes: Iterable[cst.CSTNode]) -> bool:
-    """Return whether one of these nodes gives a name a value."""
-    for node in nodes:
-        if isinstance(node, (cst.Assign, cst.AnnAssign)):
-            bound = {one for target in targets(node) for one in names_in(target)}
-        elif isinstance(node, (cst.For, cst.NamedExpr)):
-            bound = set(names_in(node.target))
-        elif isinstance(node, cst.AsName):
-            bound = set(names_in(node.name))
-        elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            bound = {node.name.value}
-        else:
-            continue
-        if name in bound:
-            return True
-    return False
+def _is_in(node: cst.CSTNode, text: str) -> bool:
+    parts = (part for part in walk(node) if isinstance(part, (cst.Name, cst.Attribute, cst.Subscript)))
+    return any(code(part).replace("'", '"') == text.replace("'", '"') for part in parts)
 
 
 _BLOCKS = (cst.Module, cst.IndentedBlock, cst.SimpleStatementLine)
