@@ -1222,6 +1222,22 @@ def test_rank_0_decides_when_the_time_is_over_without_a_loader(stop: str, after:
     assert "if time.time() - shown > 10 and is_main_rank():" in text
 
 
+@pytest.mark.parametrize(
+    ("clock", "agreed"),
+    [
+        ("stop = lambda: time.time() - start > 60", True),
+        ("stop = lambda: start > 60", False),
+        ("class Stop:\n    check = None\nstop = Stop()\nstop.check = lambda: time.time() > 60", True),
+    ],
+)
+def test_rank_0_decides_by_a_clock_that_a_lambda_reads(clock: str, agreed: bool, tmp_path: Path) -> None:
+    """One rank left, and the others waited for it in the next step."""
+    call = "stop.check()" if "check" in clock else "stop()"
+    lines = f"import time\nstart = 1\n{clock}\nMAKE_MODEL\nwhile not {call}:\n    x, y = data[:4]\n    LOSS_STEP\n"
+    after = convert(tmp_path, body(lines))
+    assert (f"while rank_0_decides(not {call}):" in after) is agreed
+
+
 def test_a_condition_on_rank_0_stays_where_its_rank_is_kept_beside_what_differs(tmp_path: Path) -> None:
     """Rank 0 decided for all that they were rank 0."""
     text = """

@@ -92,19 +92,23 @@ def test_state_that_a_property_returns_keeps_stage_0(tmp_path: Path) -> None:
     assert STAGE_0 in convert(tmp_path, text)
 
 
+RUN = "class Run:\n    def __init__(self, o):\n        self.o = o\n"
+
+
 @pytest.mark.parametrize(
     "save",
     [
         "model.optimizer = optimizer\ntorch.save(model, 'whole.pt')\n",
         "model.optimizer = optimizer\nimport copy\nbest = copy.deepcopy(model)\n",
         "torch.save({'model': model.state_dict(), 'optimizer': [optimizer]}, 'whole.pt')\n",
-        "class Run:\n    def __init__(self, o):\n        self.o = o\nimport pickle\npickle.dumps(Run(optimizer))\n",
+        RUN + "import pickle\npickle.dumps(Run(optimizer))\n",
+        RUN + "import store\nstore.Writer().put('a', Run(optimizer))\n",
     ],
 )
 def test_an_optimizer_that_is_pickled_with_what_keeps_it_has_no_shares(save: str, tmp_path: Path) -> None:
     """Its groups held ZeRO's tensors in the file, each rank's share of all weights, and moved no parameter."""
     assert STAGE_0 in convert(tmp_path, HEADER + LOOP + save)
-    alone = "torch.save(model, 'whole.pt')\nimport copy\nbest = copy.deepcopy(model)\n"
+    alone = "torch.save(model, 'whole.pt')\nimport copy, store\nbest = copy.deepcopy(model)\nstore.put(model)\n"
     assert STAGE_1 in convert(tmp_path, HEADER + LOOP + alone)
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import Branch, RankConditions
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
+from ds_migrate.plain.dataflow.calls.library_calls import is_of_library
 from ds_migrate.plain.dataflow.classes import PROPERTIES
 from ds_migrate.plain.dataflow.containers.mappings import literal_index
 from ds_migrate.plain.dataflow.torch_names import INIT
@@ -127,12 +128,16 @@ def _may_be_part(values: Values, site: Site) -> bool:
 
 
 def _is_pickled(file: SourceFile, facts: LoopFacts, site: Site) -> bool:
-    """Return whether an object is pickled or copied that keeps the optimizer, whose groups would be a rank's shares."""
+    """Return whether an object is pickled or copied that keeps the optimizer, whose groups would be a rank's shares.
+
+    A library may do so with any object of a class of the program.
+    """
     flow = facts.flow
     return any(
-        flow.reaches(flow.values(call.args[0].value, file), site.optimizers)
+        flow.reaches(values if is_known else of_kind(values, Kind.INSTANCE), site.optimizers)
         for call in file.nodes(cst.Call)
-        if call.args and flow.is_call_of(call, file, _COPIES)
+        for values in (flow.values(arg.value, file) for arg in call.args)
+        if (is_known := flow.is_call_of(call, file, _COPIES)) or is_of_library(call, file, flow)
     )
 
 
