@@ -229,6 +229,27 @@ def test_two_data_sets_of_one_statement_that_rank_0_makes_first_have_no_review(t
     assert not list(run(tmp_path, train=IMPORTS + HEADER + text + LOOP).findings(Severity.REVIEW))
 
 
+@pytest.mark.parametrize(
+    ("setup", "line"),
+    [
+        ("def __len__(self):\n        return 4", "pairs = Pairs('a', download=True)\n"),
+        ("def __init__(self, **given):\n        super().__init__(**given)", "pairs = Pairs(root='a', download=True)\n"),
+        ("def __init__(self):\n        super().__init__('a', download=True)", "super().__init__('a', download=True)\n"),
+    ],
+)
+def test_a_class_of_the_program_downloads_as_its_base_does(setup: str, line: str, tmp_path: Path) -> None:
+    """All ranks downloaded and unpacked the same files at once."""
+    made = f"class Pairs(datasets.MNIST):\n    {setup}\n\n\n"
+    after = converted(tmp_path, made + ("pairs = Pairs()\n" if "super" in line else line))
+    indent = "        " if "super" in line else ""
+    assert textwrap.indent(f"{FIRST}    {line}", indent) in after and after.count(FIRST) == 1
+
+
+def test_a_class_with_a_download_that_is_its_own_is_not_run_on_rank_0_first(tmp_path: Path) -> None:
+    made = "class Pairs:\n    def __init__(self, download):\n        self.download = download\n\n\n"
+    assert FIRST not in converted(tmp_path, made + "pairs = Pairs(download=True)\n")
+
+
 def test_a_function_that_fetches_without_a_look_runs_on_rank_0_first(tmp_path: Path) -> None:
     fetch = """
 import requests

@@ -16,7 +16,7 @@ from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, last_statement, parameters
+from ds_migrate.syntax.nodes import argument, code, dotted, last_statement, parameter, parameters
 from ds_migrate.syntax.source import SourceFile
 
 # They write files, each time they are called.
@@ -211,9 +211,19 @@ class PreparedData:
     def _downloads(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call makes a data set of a library that fetches what is not there: ``download=True``."""
         given = argument(call, None, "download")
-        if given is None or not any(v.kind is Kind.EXTERNAL for v in self._flow.values(call.func, file)):
-            return False
-        return self._may_be_true(given.value, file)
+        return given is not None and self._is_of_library(call.func, file) and self._may_be_true(given.value, file)
+
+    def _is_of_library(self, function: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether a library's ``__init__()`` gets ``download``: also of a class of the program that has none."""
+        values = self._flow.values(function, file)
+        if not values:
+            return code(function).startswith("super(")
+        for value in of_kind(values, Kind.CLASS):
+            setup = self._flow.classes.method(value.key, "__init__")
+            own = self._flow.node(setup) if setup is not None else None
+            if not isinstance(own, cst.FunctionDef) or parameter(own, "download") is None:
+                return True
+        return bool(of_kind(values, Kind.EXTERNAL))
 
     def _may_be_true(self, value: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an argument is True, or a parameter that a call or its default has True."""
