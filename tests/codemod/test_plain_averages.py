@@ -236,7 +236,31 @@ def test_a_sum_over_a_share_that_is_shown_is_for_review(
     assert _reviews(tmp_path, shown) == found
 
 
+COMPARED = ("DSM612", "this compares the sum over a rank's share of the data: on n ranks it is about n times smaller")
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("total < 0.01", [COMPARED]),
+        ("n > 2 and not total >= len(loader.dataset)", [COMPARED]),
+        ("total / steps < 0.01", []),
+        ("total > 0", []),
+        ("began < 4", []),
+        ("n == 0 or total < best", []),
+    ],
+)
+def test_a_sum_over_a_share_that_is_compared_with_what_no_rank_adds_up_is_for_review(
+    condition: str, found: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """Training ended at another epoch on several ranks, or never."""
+    best = "best = total * 2\n    " if "best" in condition else ""
+    assert _reviews(tmp_path, f"{best}if {condition}:\n        return") == found
+
+
 TALLIED = """
+    import collections
+    counts = collections.Counter()
     hits, seen, labels, right = torch.zeros(3), torch.zeros(3), {}, 0
     loader = DataLoader(data, batch_size=4, shuffle=True)
     MAKE_MODEL
@@ -252,6 +276,7 @@ TALLIED = """
         for label in y.tolist():
             labels[label] = labels.get(label, 0) + 1
         right = right + (out.argmax(1) == y).sum().item()
+        counts.update(y.tolist())
     SHOWN
     """
 
@@ -264,6 +289,8 @@ TALLIED = """
         ("for label, count in labels.items():\n        print(label, count)", [SHOWN]),
         ("print(dict(labels))", [SHOWN]),
         ("print(right)", [SHOWN]),
+        ("print(counts.most_common(1)[0])", [SHOWN]),
+        ("print(counts.total() / sum(seen))", []),
         ("name = 'x'\n    for label, count in labels.items():\n        print(name)", []),
         ("text = 'right: {}'.format(right)\n    print(text)", [SHOWN]),
         ("print((hits / seen).tolist())", []),

@@ -12,15 +12,15 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.epochs.sums_of_attributes import SumsOfAttributes
 from ds_migrate.plain.recognition.batches.loaders import loaders_of
-from ds_migrate.syntax.nodes import code, dotted, number, receiver, targets, walk, without_index
+from ds_migrate.syntax.nodes import called_name, code, dotted, number, receiver, targets, walk, without_index
 from ds_migrate.syntax.source import SourceFile
 
 
 class Addition(NamedTuple):
-    """A line that adds a value to a sum, or to an item of it: ``hits[label] += 1``."""
+    """A line that adds a value to a sum, or to an item of it: ``hits[label] += 1``, or a call: ``counts.update(y)``."""
 
     file: SourceFile
-    line: cst.Assign | cst.AugAssign
+    line: cst.Assign | cst.AugAssign | cst.Call
     target: cst.BaseExpression
     value: cst.BaseExpression
 
@@ -73,9 +73,19 @@ class EpochSums:
         for loop in file.nodes(cst.For, below=scope or file.module):
             if file.function(loop) is not scope:
                 continue
-            added = [one for one in _additions(loop, file) if dotted(without_index(one.target)) in names]
+            found = (*_additions(loop, file), *self._counted(loop, file))
+            added = [one for one in found if dotted(without_index(one.target)) in names]
             if added and self._are_shares(loop.iter, file):
                 yield EpochSum(loop, file, added)
+
+    def _counted(self, loop: cst.For, file: SourceFile) -> Iterator[Addition]:
+        """Yield what a loop counts by a method: ``counts.update(labels)`` of a ``Counter``."""
+        for call in file.nodes(cst.Call, below=loop.body):
+            total = receiver(call, "update")
+            if isinstance(total, (cst.Name, cst.Attribute)) and call.args:
+                made = self._flow.scopes(file).assigned(total)
+                if made and all(isinstance(one, cst.Call) and called_name(one) == "Counter" for one in made):
+                    yield Addition(file, call, total, call.args[0].value)
 
     def _are_shares(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         return any(id(self._flow.node(value)) in self._makers for value in loaders_of(node, file, self._flow))

@@ -1,4 +1,4 @@
-"""Sums over an epoch that a program shows undivided: over a rank's share of the data they are too small."""
+"""Sums over an epoch that a program shows or compares undivided: over a rank's share of the data they are too small."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from ds_migrate.syntax.source import SourceFile
 _SHOWS = frozenset(
     {"print", "debug", "info", "warning", "write", "log", "add_scalar", "add_scalars", "log_metric", "log_metrics"}
 )  # fmt: skip
+_SUM = "the sum over a rank's share of the data: on n ranks it is about n times smaller"
+_SHOWN = (
+    f"this shows {_SUM}",
+    "show an average, or multiply mean_over_ranks() of it, on all ranks, by torch.distributed.get_world_size()",
+)
+_COMPARED = (f"this compares {_SUM}", "compare an average")
 _SAME = frozenset({
     "float", "int", "str", "round", "format", "item", "tolist", "detach", "cpu", "numpy", "dict", "list", "sorted",
     "items", "values",
@@ -28,7 +34,7 @@ _SAME = frozenset({
 def shown_sums(
     makers: Iterable[tuple[SourceFile, cst.Call]], files: list[SourceFile], values: RankValues, flow: Flow
 ) -> Iterator[Note]:
-    """Yield a note for each sum over a share that is shown after its loop, neither divided nor beside its count.
+    """Yield a note for each sum over a share that is shown or compared after its loop, undivided, and not by its count.
 
     Args:
         makers: the calls that make the loaders of which each rank has a share.
@@ -36,24 +42,30 @@ def shown_sums(
     sums = EpochSums({id(maker) for _, maker in makers}, flow)
     noted = set[tuple[int, str]]()
     for file in files:
-        for call in file.nodes(cst.Call):
-            if called_name(call) not in _SHOWS:
-                continue
-            for shown, following in pairwise([*_shown(call.args), None]):
+        shows = [(call, _shown(call.args), _SHOWN) for call in file.nodes(cst.Call) if called_name(call) in _SHOWS]
+        for node, parts, messages in (*shows, *_compared(file, values)):
+            for shown, following in pairwise([*parts, None]):
                 sources = _sources(shown, file, flow) if shown is not None else ()
-                part, found = next(((one, s) for one in sources if (s := sums.find(call, one, file))), (None, None))
+                part, found = next(((one, s) for one in sources if (s := sums.find(node, one, file))), (None, None))
                 if part is None or found is None or not _is_of_data(found, values) or _is_changed(part, found):
                     continue
-                is_of_count = following is not None and _is_count(following, sums.find(call, following, file), values)
+                is_of_count = following is not None and _is_count(following, sums.find(node, following, file), values)
                 key = id(found.loop), dotted(without_index(part)) or ""
                 if not is_of_count and key not in noted:
                     noted.add(key)
-                    yield Note(
-                        Code.PLAIN_SAMPLER, file, call,
-                        "this shows the sum over a rank's share of the data: on n ranks it is about n times smaller",
-                        "show an average, or multiply mean_over_ranks() of it, on all ranks, by "
-                        "torch.distributed.get_world_size()",
-                    )  # fmt: skip
+                    yield Note(Code.PLAIN_SAMPLER, file, node, *messages)
+
+
+def _compared(
+    file: SourceFile, values: RankValues
+) -> Iterator[tuple[cst.Comparison, Iterator[cst.BaseExpression], tuple[str, str]]]:
+    """Yield the comparisons that decide something by how large a number is: the other side is the same on all ranks."""
+    for node in file.nodes(cst.Comparison):
+        sides = [node.left, *(target.comparator for target in node.comparisons)]
+        decides = isinstance(file.parent(node), (cst.If, cst.While, cst.BooleanOperation, cst.UnaryOperation))
+        apart = [side for side in sides if values.differs(side, file)]
+        if decides and len(sides) == 2 and len(apart) == 1 and number(sides[sides[0] is apart[0]]) != 0:
+            yield node, _parts(apart[0]), _COMPARED
 
 
 def _shown(args: Iterable[cst.Arg]) -> Iterator[cst.BaseExpression]:
