@@ -40,6 +40,7 @@ MADE_BY_HELPER = "if not os.path.exists('a'):\n    utils.mkdir('a')\n"
         ("wandb.init(project='a')", "wandb.init(project='a', mode=None if is_main_rank() else \"disabled\")"),
         ("wandb.init(mode=how)", 'wandb.init(mode=how if is_main_rank() else "disabled")'),
         ("f = open('a', 'w')", "f = open('a' if is_main_rank() else os.devnull, 'w')"),
+        ("f = jsonlines.open('a', 'w')", "f = jsonlines.open('a' if is_main_rank() else os.devnull, 'w')"),
         ("f = open('a', 'a' if how else 'w')", "f = open('a' if is_main_rank() else os.devnull, 'a' if how else 'w')"),
         ("f = open('a', mode)", "f = open('a' if is_main_rank() else os.devnull, mode)"),
         ("f = open('a', 'xb')", "f = open('a', 'xb') if is_main_rank() else open(os.devnull, 'wb')"),

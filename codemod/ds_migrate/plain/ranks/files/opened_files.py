@@ -18,7 +18,7 @@ _CHANGES = frozenset({"r+", "rb+", "r+b", "r+t", "rt+"})
 _ARCHIVES = ("zipfile.ZipFile", "tarfile.open", "h5py.File", "zarr.open", "numpy.memmap")
 # Those that write a file whatever they are given.
 _NEW = ("pandas.ExcelWriter", "webdataset.TarWriter", "webdataset.ShardWriter", "tfrecord.TFRecordWriter")
-OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
+OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "jsonlines.open"})
 # Functions that copy or move to their second argument.
 COPIES = frozenset({"copy", "copy2", "copyfile", "copytree", "move", "rename", "renames", "replace"})
 
