@@ -1227,6 +1227,7 @@ def test_rank_0_decides_when_the_time_is_over_without_a_loader(stop: str, after:
     [
         ("stop = lambda: time.time() - start > 60", True),
         ("stop = lambda: start > 60", False),
+        ("stop, now = lambda now=1: now > 60, time.time()", False),
         ("class Stop:\n    check = None\nstop = Stop()\nstop.check = lambda: time.time() > 60", True),
     ],
 )

@@ -17,6 +17,7 @@ WRITTEN = 'path = os.path.join("out", "molecules.csv")\npandas.DataFrame({"a": [
         WRITTEN + "builder = chem.GraphBuilder(path)\n",
         WRITTEN + "found = chem.graphs.parse(source=path)\n",
         WRITTEN + "builder = chem.GraphBuilder()\nbuilder.run(path)\n",
+        WRITTEN + "graph = chem.Graph()\nfor _ in data:\n    graph = graph.join(path)\n",
         WRITTEN
         + "def build(size, source):\n    return chem.GraphBuilder(source, size)\nbuilder = build(3, source=path)\n",
         'pandas.DataFrame({"a": [1]}).to_csv("molecules.csv")\nbuilder = chem.GraphBuilder("molecules.csv")\n',
@@ -31,7 +32,7 @@ def test_ranks_wait_before_a_library_gets_the_path_that_rank_0_has_written(lines
 @pytest.mark.parametrize(
     "lines",
     ["builder = chem.GraphBuilder('other.csv')\n", "print(os.path.basename(path))\n", "chem.log_artifact(path)\n",
-     "text = str()\ntext.strip(path)\n"],
+     "text = str()\ntext.strip(path)\n" ],
 )  # fmt: skip
 def test_ranks_do_not_wait_before_other_calls(lines: str, tmp_path: Path) -> None:
     assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + HEADER + WRITTEN + lines + LOOP)

@@ -125,6 +125,8 @@ class RankExpressions(ABC):
             return self.are_known((owner, name), (owner, f"{name}[{key[1]}]")) or self.is_share(node, file)
         if isinstance(node, (cst.GeneratorExp, cst.ListComp)):  # as many items on each rank, as len() has them
             return any(self.differs(part, file) for part in (node.elt, *_filters(node.for_in)))
+        if type(node) is cst.Lambda and node.params.children:  # whose names may be those of other variables
+            return False
         if type(node) is cst.Comparison and self._asks_for_loader(node, file):
             return False
         found = any(self.differs(child, file) for child in children(node))
