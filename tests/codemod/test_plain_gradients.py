@@ -228,6 +228,21 @@ def test_gradients_that_a_second_step_uses_alone_are_kept(tmp_path: Path) -> Non
     assert "match_torch(engine, keep_gradients=True)" in after and "    optimizer.zero_grad()\n" in after
 
 
+@pytest.mark.parametrize(
+    ("clear", "stays"),
+    [
+        ("optimizer.zero_grad(set_to_none=False)", True),
+        ("model.zero_grad(False)", True),
+        ("optimizer.zero_grad(set_to_none=len(data) > 9)", True),
+        ("optimizer.zero_grad(set_to_none=True)", False),
+    ],
+)
+def test_gradients_that_are_set_to_zero_stay(clear: str, stays: bool, tmp_path: Path) -> None:
+    """A step by a gradient of zero moves a parameter that no backward reached, by its momentum or decay."""
+    after = body(convert(tmp_path, HEADER + LOOP.replace("optimizer.zero_grad()", clear)))
+    assert (clear in after) is ("match_torch(engine, keep_gradients=True)" in after) is stays
+
+
 @pytest.mark.parametrize("loop", SKIPPING.values(), ids=SKIPPING.keys())
 def test_a_backward_that_no_step_uses_is_cleared_as_before(loop: str, tmp_path: Path) -> None:
     text = convert(tmp_path, HEADER + loop)

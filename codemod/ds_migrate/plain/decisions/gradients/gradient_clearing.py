@@ -14,6 +14,7 @@ from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
 from ds_migrate.plain.recognition.steps.operations import is_set_to_none
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import argument, is_literal
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -53,6 +54,8 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         for step in path.stepped_again
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in stepped)]
+    if plan.facts.options.runtime:
+        used_again += [(zero.file, zero.node) for zero in _cleared(plan) if _leaves_zeros(zero)]
     may_be_several = _may_be_several(plan)
     is_kept = bool(used_again) or plan.overlaps or may_be_several
     plan = replace(plan, keeps_gradients=is_kept, notes=(*plan.notes, *notes))
@@ -68,10 +71,9 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
         return plan.refuse([refusal])
     if plan.left or plan.overlaps or may_be_several or any(step.is_own for step, _ in plan.steps):
         return plan
-    cleared = [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, s) for s in plan.facts.sites)]
     own = {file for site in plan.facts.sites for file in (site.file, *(file for file, _ in site.makers))}
     own |= {step.file for step, _ in plan.steps}  # elsewhere it does no harm
-    cleared = [zero for zero in cleared if zero.file in own and not zero.is_loop]
+    cleared = [zero for zero in _cleared(plan) if zero.file in own and not zero.is_loop]
     removed = [zero for zero in cleared if plan.is_managed or _follows_step(zero, plan)]
     return replace(plan, removed=(*plan.removed, *removed))
 
@@ -84,6 +86,16 @@ def _may_be_several(plan: ProgramPlan) -> bool:
         for site in plan.facts.sites
         for value in site.optimizers
     )
+
+
+def _cleared(plan: ProgramPlan) -> list[ZeroGrad]:
+    return [zero for zero in plan.facts.operations.zero_grads if any(_clears(zero, site) for site in plan.facts.sites)]
+
+
+def _leaves_zeros(zero: ZeroGrad) -> bool:
+    """Return whether a call may leave gradients of zero, by which a step moves what no backward pass has reached."""
+    given = argument(zero.call, 0, "set_to_none") if not zero.is_loop else None
+    return given is not None and not is_literal(given.value, "True")
 
 
 def _clears(zero: ZeroGrad, site: Site) -> bool:
