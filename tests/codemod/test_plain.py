@@ -168,7 +168,7 @@ def test_wrappers_go(tmp_path: Path) -> None:
         (Code.PLAIN_CLOSURE, "optimizer.step()", "optimizer.step(loss)"),
         (Code.PLAIN_GRADIENTS, "    optimizer.step()", "    model.fc.weight.grad *= loss\n    optimizer.step()"),
         (Code.PLAIN_FRAMEWORK, "model = Net()", "import accelerate.utils\nmodel = Net()"),
-        (Code.PLAIN_ENGINE, "model.parameters()", "[torch.zeros(1)]"),
+        (Code.PLAIN_ENGINE, "model.parameters()", "[torch.zeros(1) * 2]"),
     ],
 )
 def test_what_cannot_be_exact_is_refused_by_name(code: Code, old: str, new: str, tmp_path: Path) -> None:

@@ -439,6 +439,31 @@ def test_layers_of_a_sequence_of_a_library_are_in_it(tmp_path: Path) -> None:
     assert "    model=model,\n" in after and '"stage": 0' in after
 
 
+def test_a_part_of_an_item_of_a_module_is_in_that_module(tmp_path: Path) -> None:
+    text = """
+        model = nn.ModuleDict()
+        model["net"] = made(Net())
+        optimizer = torch.optim.SGD(model["net"].encoder.fc.parameters(), lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model["net"](x), y)
+            loss.backward()
+            optimizer.step()
+        """
+    after = convert(tmp_path, "from other import made\n" + body(text))
+    assert "    model=model,\n    optimizer=optimizer,\n" in after and '"stage": 0' in after
+
+
+def test_a_tensor_that_is_made_among_the_parameters_is_one_of_the_optimizer(tmp_path: Path) -> None:
+    text = """
+        model = Net()
+        optimizer = torch.optim.SGD(list(model.parameters()) + [torch.empty(1, requires_grad=True)], lr=0.1)
+        for x, y in DataLoader(data, batch_size=4):
+            STEP
+        """
+    assert "    model=EngineModule(optimizer, model=model),\n" in convert(tmp_path, body(text))
+
+
 def test_an_optimizer_of_unnamed_modules_that_another_file_steps_is_all_that_its_engine_knows(tmp_path: Path) -> None:
     making = """
         import torch

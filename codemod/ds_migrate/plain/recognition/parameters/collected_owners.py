@@ -97,6 +97,9 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
     if params is not None and not params.star and (is_group or of_kind(flow.values(node, file), Kind.OPTIMIZER)):
         collect(params.value, file, flow, owners, depth)  # of an optimizer that another one wraps, too
         return
+    if are_standalone(made := flow.values(node, file), flow):
+        owners.tensors[expression_text(node)] = made
+        return
     method = parameter_method(node, file, flow)
     if method is not None:
         found = Owners()

@@ -182,6 +182,10 @@ def _of_namespaces(values: Values, node: cst.BaseExpression, file: SourceFile, f
 
 
 def _is_layer(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
-    """Return whether a node is an item of a module, as of an ``nn.Sequential``."""
-    held = flow.values(node.value, file) if isinstance(node, cst.Subscript) else frozenset()
-    return bool(held) and all(v.kind is Kind.MODULE or v.name.startswith("torch.nn.") for v in held)
+    """Return whether a node is an item or attribute of a module, as of an ``nn.Sequential``, at any depth."""
+    if not isinstance(node, (cst.Attribute, cst.Subscript)):
+        return False
+    held = flow.values(node.value, file)
+    if not held:
+        return _is_layer(node.value, file, flow)
+    return all(v.kind is Kind.MODULE or v.name.startswith("torch.nn.") for v in held)
