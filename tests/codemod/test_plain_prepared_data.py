@@ -91,6 +91,16 @@ def test_a_function_that_finds_its_data_is_called_on_rank_0_first(tmp_path: Path
     assert EARLY in after and f"{FIRST}    fetch()\n" in after
 
 
+def test_a_function_may_find_its_data_through_another_one(tmp_path: Path) -> None:
+    look = "def is_there(path):\n    return os.path.isdir(path) and os.path.exists(path + '/a')\n"
+    after = converted(tmp_path, f"{look}{EARLY.replace('os.path.exists', 'is_there')}fetch()\n")
+    assert f"{FIRST}    fetch()\n" in after
+    after = converted(
+        tmp_path, f"{look.replace('path.isdir', 'umask')}{EARLY.replace('os.path.exists', 'is_there')}fetch()\n"
+    )
+    assert FIRST not in after
+
+
 def test_each_call_of_a_function_that_finds_its_data_is_rank_0s_first(tmp_path: Path) -> None:
     function = EARLY.replace("fetch()", "fetch(part)").replace("exists('a')", "exists(part)")
     after = converted(tmp_path, f"{function}fetch('a')\nfetch('b')\n")

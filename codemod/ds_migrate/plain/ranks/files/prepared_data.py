@@ -111,15 +111,19 @@ class PreparedData:
             if len(makers) == 1 and not is_output and not is_touched:
                 yield file, node, makers[0]
 
-    def _asks_for_files(self, test: cst.BaseExpression, file: SourceFile) -> bool:
+    def _asks_for_files(self, test: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether a condition is made of what files there are, and of what is the same on all ranks."""
         if isinstance(test, cst.UnaryOperation):
-            return self._asks_for_files(test.expression, file)
+            return self._asks_for_files(test.expression, file, depth)
         if isinstance(test, cst.BooleanOperation):
             sides = (test.left, test.right)
-            asks = [self._asks_for_files(side, file) for side in sides]
+            asks = [self._asks_for_files(side, file, depth) for side in sides]
             return any(asks) and all(a or self._conditions.is_shared(s, file) for a, s in zip(asks, sides, strict=True))
-        return is_look(test, file)
+        if is_look(test, file) or not isinstance(test, cst.Call) or not depth:
+            return is_look(test, file)
+        found = (self._flow.node_of(value.key) for value in self._called(test, file))
+        answers = [(value, one[0]) for one in found if one is not None for value in one[0].returned(one[1])]
+        return bool(answers) and all(v is not None and self._asks_for_files(v, at, depth - 1) for v, at in answers)
 
     def _makes_data(self, branch: cst.CSTNode, file: SourceFile) -> bool:
         return any(
