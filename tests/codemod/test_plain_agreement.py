@@ -534,6 +534,13 @@ def test_all_ranks_call_a_function_of_a_library_that_trains(head: str, is_shared
     assert ("    wait_for_all_ranks()\n    model = torch.load(folder)\n" in after) == is_shared
 
 
+def test_all_ranks_have_rank_0s_default_that_is_made_of_the_time(tmp_path: Path) -> None:
+    lines = LOOP + "torch.save(model, name)\nmodel = torch.load(name)\n"
+    head = 'def fit(name=\'a\' + time.strftime(\'%S\'), limit=time.time()):\n    """Train."""\n'
+    after = convert(tmp_path, f"import time\n{HEADER}\n{head}{textwrap.indent(lines, '    ')}\n\nfit()\n")
+    assert head + "    name = rank_0_text(name)\n" in after and after.count("rank_0_text(") == 1
+
+
 def test_a_name_that_only_rank_0_makes_stays(tmp_path: Path) -> None:
     function = "def name():\n    stamp = time.strftime('%H')\n    return stamp\n\n\n"
     after = convert(tmp_path, "import time\n" + HEADER + function + LOOP + "torch.save(model, name())\n")

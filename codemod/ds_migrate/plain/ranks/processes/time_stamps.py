@@ -19,10 +19,11 @@ from ds_migrate.plain.ranks.files.rank_files import FOLDER, is_own_folder
 from ds_migrate.plain.ranks.processes.time_texts import between, find_stamps, has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import dotted, last_name
+from ds_migrate.syntax.nodes import body_of, docstring, dotted, last_name, parameters
 from ds_migrate.syntax.source import SourceFile
 
 _MADE = "tempfile.mkdtemp"
+_SHARED = "all ranks use the name that rank 0 makes from the time"
 _OWN = (Kind.FUNCTION, Kind.METHOD, Kind.CLASS, Kind.INSTANCE, Kind.MODULE)  # what runs code of the program
 
 
@@ -48,8 +49,26 @@ def share_time_stamps(
             for text in texts:
                 if not is_guarded(text, file):
                     wrap(file, text, runtime.name(file, "rank_0_text"))
-                    message = "all ranks use the name that rank 0 makes from the time"
-                    converted(Code.PLAIN_AGREEMENT, file, text, message)
+                    converted(Code.PLAIN_AGREEMENT, file, text, _SHARED)
+        for function in file.nodes(cst.FunctionDef):
+            _share_defaults(function, file, conditions, flow, runtime, converted)
+
+
+def _share_defaults(
+    function: cst.FunctionDef, file: SourceFile, conditions: RankConditions, flow: Flow, runtime: RuntimeNames,
+    converted: Converted,
+) -> None:  # fmt: skip
+    """Give all ranks the defaults of rank 0: they are made where the function is, before the ranks start."""
+    stamped = [p for p in parameters(function) if p.default is not None and has_time_stamp(p.default, file, flow)]
+    lines = [line for line in body_of(function) if line is not docstring(function)]
+    first = lines[0] if lines else None
+    if not stamped or not isinstance(first, cst.BaseStatement) or not conditions.reach_all(first, file):
+        return
+    if _may_be_rank_0s(function, flow, set()):
+        return
+    for name in (parameter.name.value for parameter in stamped):
+        file.before(first, f"{name} = {runtime.name(file, 'rank_0_text')}({name})")
+        converted(Code.PLAIN_AGREEMENT, file, first, _SHARED)
 
 
 def share_temporary_folders(
