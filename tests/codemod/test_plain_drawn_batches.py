@@ -75,6 +75,7 @@ def test_a_batch_that_is_collected_in_the_loss_is_trained_on(parts: str, tmp_pat
         ("drawn = iter(other)\nfixed = next(drawn)", "pass"),
         ("", "if len(x) < 3:\n    x, y = next(iter(other))\n    print(model(x))"),
         ("print(next(iter(loader)))", "pass"),
+        ("shown = next(iter(other))[0]\nwidth = shown.size()[1]", "x = x[:, :width]"),
     ],
 )
 def test_a_loader_whose_batch_is_only_shown_is_not_divided(before: str, inside: str, tmp_path: Path) -> None:

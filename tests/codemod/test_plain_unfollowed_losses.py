@@ -47,6 +47,15 @@ TRAIN = """
             return total
 
 
+    def changes(out):
+        def between(values):
+            changed = out * values
+            return values[1:] - 1 / values, changed
+
+        loss = between(out)[1].abs().mean()
+        return loss
+
+
     class Own(nn.Module):
         def forward(self, out, y):
             return F.mse_loss(out, y)
@@ -85,6 +94,9 @@ FOLLOWED = [
     "loss = 0\n    for i in range(3):\n        loss += F.mse_loss(out * i, y)\n    loss = loss / 3",
     "each = []\n    each.append(F.mse_loss(out, y))\n    loss = torch.stack(each).sum()",
     "loss = F.mse_loss(out, y, reduction='sum') / x.size(0)",
+    "loss = nn.MSELoss(size_average=False)(out, y) / (x.size()[0] * 2)",
+    "loss = nn.MSELoss(size_average=True)(out, y).unsqueeze(0)",
+    "loss = changes(out)",
     "loss = F.mse_loss(out, y, reduction='none')\n    loss = loss.mean()",
     "loss = F.mse_loss(out, y) if args.l2 else (out - y).abs().mean()",
 ]

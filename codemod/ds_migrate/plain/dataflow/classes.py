@@ -51,7 +51,7 @@ class Classes:
     def add_property(self, name: str, function: cst.FunctionDef, file: SourceFile) -> None:
         """Add a property, with the attribute that it returns, as in ``return self._optimizer``."""
         first = function.params.params[0].name.value if function.params.params else ""
-        returned = {dotted(node.value) or "" for node in file.nodes(cst.Return, below=function)}
+        returned = {dotted(value) or "" for value in file.returned(function)}
         owner, _, attribute = returned.pop().rpartition(".") if len(returned) == 1 else ("", "", "")
         self._properties.setdefault(name, {})[id(function)] = attribute if owner == first and attribute != name else ""
 

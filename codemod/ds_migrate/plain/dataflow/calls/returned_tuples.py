@@ -19,5 +19,5 @@ def is_plain_tuple(node: cst.BaseExpression | None, count: int) -> TypeGuard[cst
 def returns_tuples(function: int, count: int, flow: Flow) -> bool:
     """Return whether all that a function returns, by its identity, are tuples of so many items."""
     known = flow.node_of(function)
-    lines = list(known[0].nodes(cst.Return, below=known[1])) if known is not None else []
-    return bool(lines) and all(is_plain_tuple(line.value, count) for line in lines)
+    returned = known[0].returned(known[1]) if known is not None else []
+    return bool(returned) and all(is_plain_tuple(value, count) for value in returned)

@@ -85,9 +85,9 @@ def _listings(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts, dept
                 yield from _listings(value, file, facts, depth - 1)
         if isinstance(part, cst.Call) and depth:
             for callee in of_kind(flow.values(part.func, file), Kind.FUNCTION, Kind.METHOD):
-                for line in flow.file(callee).nodes(cst.Return, below=flow.node(callee)):
-                    if line.value is not None:
-                        yield from _listings(line.value, flow.file(callee), facts, depth - 1)
+                for returned in flow.file(callee).returned(flow.node(callee)):
+                    if returned is not None:
+                        yield from _listings(returned, flow.file(callee), facts, depth - 1)
 
 
 def _calls_to_share(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:

@@ -183,10 +183,10 @@ class WrappedValues:
         functions = of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD)
         for value in self._flow.in_order(functions) if depth > 0 else ():
             other, function = self._flow.file(value), self._flow.node(value)
-            for node in other.nodes(cst.Return, below=function):
-                if isinstance(node.value, cst.Call) and value in self._flow.values(node.value.func, other):
+            for returned in other.returned(function):
+                if isinstance(returned, cst.Call) and value in self._flow.values(returned.func, other):
                     continue  # what the function returns of what is within: its other lines
-                new = self._of_result(node.value, other, depth, index)
+                new = self._of_result(returned, other, depth, index)
                 if new is None:
                     return None
                 found = new if found is None else found.or_else(new)

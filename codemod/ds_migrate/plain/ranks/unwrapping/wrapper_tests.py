@@ -60,10 +60,10 @@ def _calls_for_wrapper(test: cst.BaseExpression, module: cst.BaseExpression, fil
 
 
 def _returns_test(function: cst.CSTNode, file: SourceFile) -> bool:
-    lines = list(file.nodes(cst.Return, below=function))
-    if not isinstance(function, cst.FunctionDef) or len(lines) != 1 or len(parameters(function)) != 1:
+    returned = file.returned(function)
+    if not isinstance(function, cst.FunctionDef) or len(returned) != 1 or len(parameters(function)) != 1:
         return False
-    value = lines[0].value
+    (value,) = returned
     return value is not None and _wants_wrapper(value, parameters(function)[0].name, file)
 
 

@@ -16,6 +16,7 @@ from ds_migrate.syntax.nodes import called_name, dotted, iterator_argument, last
 from ds_migrate.syntax.source import SourceFile
 
 _SHOWS = frozenset({"print", "info", "debug", "write", "log", "add_scalar", "add_image", "add_graph"})
+_SHAPES = frozenset({"shape", "size", "dtype", "device"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,4 +145,7 @@ def _makes_loader(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts) 
 
 
 def _read(node: cst.CSTNode) -> set[str]:
-    return {n.value for n in walk(node) if isinstance(n, cst.Name)}
+    """Return the names in a node whose values matter: ``batch.size()`` is that of each batch."""
+    shapes = (n.value for n in walk(node) if isinstance(n, cst.Attribute) and n.attr.value in _SHAPES)
+    sizes = {id(n) for shape in shapes for n in walk(shape)}
+    return {n.value for n in walk(node) if isinstance(n, cst.Name) and id(n) not in sizes}

@@ -125,8 +125,9 @@ def _iterated_by(instance: Value, flow: Flow) -> Iterator[tuple[cst.BaseExpressi
         yield from ((loop.iter, file) for loop in file.nodes(cst.For, below=function))
         yield from ((delegated.item, file) for delegated in file.nodes(cst.From, below=function))
         if name == "__iter__":  # as of map(function, loader)
-            returned = (node.value for node in file.nodes(cst.Return, below=function))
-            yield from ((value, file) for value in returned if isinstance(value, (cst.Call, cst.GeneratorExp)))
+            yield from (
+                (value, file) for value in file.returned(function) if isinstance(value, (cst.Call, cst.GeneratorExp))
+            )
         yield from (
             (given, file) for call in file.nodes(cst.Call, below=function)
             if (given := iterator_argument(call, "iter") or iterator_argument(call, "next")) is not None

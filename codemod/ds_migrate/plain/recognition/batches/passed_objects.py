@@ -40,6 +40,6 @@ def _returned(call: cst.BaseExpression, index: int, count: int, file: SourceFile
     callees = flow.values(call.func, file) if isinstance(call, cst.Call) else NOTHING
     for value in flow.in_order(of_kind(callees, Kind.FUNCTION, Kind.METHOD)):
         other, function = flow.file(value), flow.node(value)
-        for line in other.nodes(cst.Return, below=function):
-            if isinstance(line.value, cst.Tuple) and len(line.value.elements) == count:
-                yield other, line.value.elements[index].value
+        for returned in other.returned(function):
+            if isinstance(returned, cst.Tuple) and len(returned.elements) == count:
+                yield other, returned.elements[index].value

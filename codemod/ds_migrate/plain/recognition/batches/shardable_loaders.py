@@ -64,7 +64,7 @@ def _may_be_none(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool
     functions = (v for path in paths if isinstance(path, cst.Call) for v in flow.values(path.func, file))
     for function in of_kind(frozenset(functions), Kind.FUNCTION, Kind.METHOD):  # returns it in one of its branches
         other = flow.file(function)
-        returned = [n.value for n in other.nodes(cst.Return, below=flow.node(function))]
+        returned = other.returned(flow.node(function))
         if any(value is None or dotted(value) == "None" for value in returned):
             return True
         if any(value is not None and not _is_distributed(value, other, flow) for value in returned):

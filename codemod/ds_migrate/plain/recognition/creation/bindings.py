@@ -199,11 +199,11 @@ def _returned(target: cst.BaseExpression, function: cst.FunctionDef, file: Sourc
     """Return the item of the function's result that a local name is, None as item for the whole."""
     if not isinstance(target, cst.Name):
         return None
-    for node in file.nodes(cst.Return, below=function):
-        if dotted(node.value) == target.value:
+    for value in file.returned(function):
+        if dotted(value) == target.value:
             return (None,)
-        if isinstance(node.value, (cst.Tuple, cst.List)):
-            for index, element in enumerate(node.value.elements):
+        if isinstance(value, (cst.Tuple, cst.List)):
+            for index, element in enumerate(value.elements):
                 if dotted(element.value) == target.value:
                     return (index,)
     return None

@@ -126,8 +126,8 @@ class EpochSums:
         for value in of_kind(self._flow.values(call.func, file), Kind.FUNCTION, Kind.METHOD):
             at, function = self._flow.file(value), self._flow.node(value)
             assert isinstance(function, cst.FunctionDef)
-            for line in at.nodes(cst.Return, below=function.body):
-                parts = dict(_parts(line.value)) if line.value is not None else {}
+            for returned in at.returned(function):
+                parts = dict(_parts(returned)) if returned is not None else {}
                 name = dotted(parts.get(index))
                 for one in self._sums({name}, at, function) if name is not None else ():
                     if not is_set_behind(name or "", one, function):

@@ -26,7 +26,7 @@ def returned_values(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tu
         function = flow.node(method) if method is not None else None
         home = flow.file(method) if method is not None else file
         if isinstance(function, cst.FunctionDef):
-            lines = home.nodes(cst.Return, below=function)
+            lines = [line for line in home.nodes(cst.Return, below=function) if home.function(line) is function]
             trains = [line for line in lines if not _is_of_evaluation(line, lines, home)]
             yield from ((home, line.value) for line in trains or lines if line.value is not None)
 

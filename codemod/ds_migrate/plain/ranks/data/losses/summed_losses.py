@@ -12,8 +12,9 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.plain.ranks.data.losses.sample_sums import SampleSums
+from ds_migrate.plain.ranks.data.losses.torch_losses import reduction_of
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, dotted, is_literal, operands, parameters, targets, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, operands, parameters, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _DEPTH = 12
@@ -68,7 +69,9 @@ class _SummedLosses:
         makers = [call, *(maker for value in made if isinstance(maker := self._flow.node(value), cst.Call))]
         makers += [maker for init in initializers if init is not None for _, maker in self._flow.callers.of(init)]
         is_reduced = any(argument(maker, None, name) is not None for maker in makers for name in _REDUCTIONS)
-        is_sum = any(map(_is_sum, makers)) or (not is_reduced and any(value.name in _SUMS for value in made))
+        is_sum = any(reduction_of(maker) == "sum" for maker in makers) or (
+            not is_reduced and any(value.name in _SUMS for value in made)
+        )
         if is_sum or (self._sums.holds(call, file) and not _is_by_choice(call, file)):
             yield file, call
             return
@@ -110,15 +113,6 @@ class _SummedLosses:
         for home, value in returned_values(call, file, self._flow):
             if isinstance(value, cst.Tuple) and index < len(value.elements):
                 yield from self.within(value.elements[index].value, home, depth)
-
-
-def _is_sum(call: cst.Call) -> bool:
-    """Return whether a call gives a criterion the ``reduction="sum"``, or the old ``size_average=False``."""
-    reduction, average = argument(call, None, "reduction"), argument(call, None, "size_average")
-    if reduction is not None:
-        return isinstance(reduction.value, cst.SimpleString) and reduction.value.evaluated_value == "sum"
-    is_each = argument(call, None, "reduce")
-    return average is not None and is_literal(average.value, "False") and is_each is None
 
 
 def _is_by_choice(node: cst.CSTNode, file: SourceFile) -> bool:

@@ -50,11 +50,12 @@ def library_losses(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[str
 
 def reduction_of(maker: cst.Call) -> str:
     """Return how a loss of torch reduces a batch; "" where this is not written."""
-    if any(argument(maker, None, name) is not None for name in ("reduce", "size_average")):
+    average, given = argument(maker, None, "size_average"), argument(maker, None, "reduction")
+    if argument(maker, None, "reduce") is not None:
         return ""
-    given = argument(maker, None, "reduction")
     if given is None:
-        return "mean"
+        old = dotted(average.value) if average is not None else "True"
+        return {"True": "mean", "False": "sum"}.get(old or "", "")
     return str(given.value.evaluated_value) if isinstance(given.value, cst.SimpleString) else ""
 
 

@@ -17,8 +17,8 @@ from ds_migrate.syntax.nodes import called_name, code, last_name, operands
 from ds_migrate.syntax.source import SourceFile
 
 _KEEPS = frozenset(
-    {"float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "view", "reshape", "clone", "contiguous",
-     "scale", "neg", "values", "stack", "cat", "item", "numpy", "detach", "nan_to_num", "requires_grad_",
+    {"float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "unsqueeze", "view", "reshape", "clone",
+     "contiguous", "scale", "neg", "values", "stack", "cat", "item", "numpy", "detach", "nan_to_num", "requires_grad_",
      "get", "pop", "list", "tuple"}
 )  # fmt: skip
 _SIZES = frozenset({"len", "size", "numel"})
@@ -101,8 +101,10 @@ class _Means:
             return all(self._is_size(value, file) for value in made)
         if isinstance(node, (cst.Name, cst.Attribute)):
             return "batch" in node.value if isinstance(node, cst.Name) else "batch" in node.attr.value
-        if isinstance(node, cst.Subscript):
-            return last_name(node.value) == "shape" and literal_index(node) == 0
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
+            return self._is_size(node.left, file) or self._is_size(node.right, file)
+        if isinstance(node, cst.Subscript) and literal_index(node) == 0:
+            return last_name(node.value) == "shape" or self._is_size(node.value, file)
         return (
             isinstance(node, cst.Call)
             and called_name(node) in _SIZES
