@@ -51,10 +51,9 @@ def test_a_load_that_no_run_has_follow_a_save_is_not_for_review(tmp_path: Path) 
     assert _early(tmp_path, "", other=f"{other}    Keeper(Net()).load('a')\n") == []
 
 
-def test_loads_that_may_follow_a_save_under_other_names_have_one_review(tmp_path: Path) -> None:
-    end = "for name in ('load', 'restore'):\n    print(getattr(keeper, name))\n"
-    line = f"{HEADER}\n\n{KEEPER}".count("\n")
-    assert _early(tmp_path, end) == [f"{EARLY}, where one run trains first; so in keeper.py:{line}"]
+def test_a_load_that_nothing_shows_to_follow_a_save_is_not_for_review(tmp_path: Path) -> None:
+    """It was, and none of five such loads came behind a save: a model that is made loads what another run has saved."""
+    assert _early(tmp_path, "for name in ('load', 'restore'):\n    print(getattr(keeper, name))\n") == []
 
 
 def test_a_load_behind_a_save_of_the_same_run_is_for_review(tmp_path: Path) -> None:
@@ -66,12 +65,6 @@ def test_a_load_before_the_save_of_another_round_is_for_review(tmp_path: Path) -
     fold = "def fold(keeper):\n    (lambda: keeper.load('best.pt'))()\n    keeper.fit(DataLoader(data, batch_size=4))\n"
     end = f"\n\n{fold}    keeper.keep()\n\n\nfor _ in range(2):\n    fold(keeper)\n"
     assert _early(tmp_path, end) == [EARLY]
-
-
-def test_loads_of_a_library_whose_callers_train_have_one_review(tmp_path: Path) -> None:
-    found = [message for message in reviews(tmp_path, f"{HEADER}\n\n{KEEPER}") if message.startswith(EARLY)]
-    line = f"{HEADER}\n\n{KEEPER}".count("\n")
-    assert found == [f"{EARLY}, where one run trains first; so in train.py:{line}"]
 
 
 def test_files_that_a_caller_may_read_behind_a_write_have_one_review(tmp_path: Path) -> None:
@@ -90,19 +83,6 @@ def test_files_that_a_caller_may_read_behind_a_write_have_one_review(tmp_path: P
     line = f"import os\nimport sys\nimport numpy as np\n{HEADER}\n\n{functions}".count("\n") - 2
     message = "a rank may read this file before rank 0 has written it, where one run does both"
     assert early == [f"{message}; so in train.py:{line}"]
-
-
-@pytest.mark.parametrize(("chain", "is_reviewed"), [("", False), ("chain=True", True)])
-def test_commands_of_one_program_run_separately(chain: str, is_reviewed: bool, tmp_path: Path) -> None:
-    group = f"import click\n\nfrom keeper import DataLoader, Keeper, Net, data\n\n\n@click.group({chain})\n"
-    fit = FITS.replace("\n", "\n    ").strip()
-    commands = f"def cli():\n    pass\n\n\n@cli.command()\ndef train():\n    {fit}\n\n\n"
-    commands += (
-        "@cli.command()\ndef test():\n    Keeper(Net()).load('best.pt')\n\n\nif __name__ == '__main__':\n    cli()\n"
-    )
-    report = run(tmp_path, keeper=f"{HEADER}\n\n{KEEPER}", main=group + commands)
-    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
-    assert any(message.startswith(EARLY) for message in found) is is_reviewed
 
 
 @pytest.mark.parametrize(("name", "is_reviewed"), [("setUp", False), ("tearDownClass", False), ("__enter__", True)])

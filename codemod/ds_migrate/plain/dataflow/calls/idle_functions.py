@@ -75,10 +75,6 @@ class IdleFunctions:
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
 
-    def are_begun(self, code: Collection[int]) -> bool:
-        """Return whether a module or a command is among functions and modules, by identity."""
-        return not self._begins.keys().isdisjoint(code)
-
     def are_apart(self, one: Place, other: Place) -> bool:
         """Return whether no run of the program comes to two places: none of its modules and commands names both.
 

@@ -28,23 +28,10 @@ class CallOrder:
             return not self._are_apart(read, write)
         return any(_comes_first(*way) or _is_in_one_loop(*way) for way in shared)
 
-    def order(self, writes: Iterable[Place], read: Place) -> bool | None:
-        """Return whether a call may run behind one of others; None where no code leads to both, but a caller may."""
-        is_led = all(map(self._is_led, (place for _, places in self._ways(read) for place in places)))
-        are_apart = True
-        for write in writes:
-            shared = list(self.ways(write, read))
-            if any(_comes_first(*way) or _is_in_one_loop(*way) or _is_repeated(*way) for way in shared):
-                return True
-            are_apart &= (bool(shared) and is_led) or self._are_apart(read, write)
-        return False if are_apart else None
-
-    def _is_led(self, place: Place) -> bool:
-        """Return whether a call of the program runs the function around a place, unless that never runs."""
-        file, node = place
-        function = file.function(node)
-        is_called = function is None or bool(self._flow.callers.of(function))
-        return is_called or idle_functions(self._flow).hold(node, file)
+    def comes_behind(self, read: Place, writes: Iterable[Place]) -> bool:
+        """Return whether the calls of a program lead to a call behind one of others."""
+        ways = (way for write in writes for way in self.ways(write, read))
+        return any(_comes_first(*way) or _is_in_one_loop(*way) or _is_repeated(*way) for way in ways)
 
     def _are_apart(self, one: Place, other: Place) -> bool:
         """Return whether no run of the program comes to both of two calls."""

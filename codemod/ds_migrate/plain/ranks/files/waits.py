@@ -7,14 +7,12 @@ from collections.abc import Collection
 import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
-from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
-from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, is_removed_later
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, is_removed_later
 from ds_migrate.plain.ranks.files.looks import first_look
-from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import dotted, targets, walk
 from ds_migrate.syntax.source import SourceFile
@@ -39,13 +37,10 @@ def wait_for_saves(
         readers: of other files, before which ranks wait already.
     """
     notes: list[Note] = []
-    apart: list[Read] = []
     conditions = RankConditions(plan.facts.flow)
     saves = [(f, c) for f in files for c in f.nodes(cst.Call) if plan.facts.flow.is_call_of(c, f, ("torch.save",))]
     if not saves:
         return []
-    idle = idle_functions(plan.facts.flow)
-    is_run = any(idle.are_begun(plan.facts.flow.callers.leading(step.file, step.function)) for step, _ in plan.steps)
     agreed, waits = set(decided), set[int]()
     for file in files:
         for call in file.nodes(cst.Call):
@@ -54,10 +49,7 @@ def wait_for_saves(
             place = first_look(call, file)
             branches = conditions.undecided(place, file)
             if branches is None:
-                order = readers.call_order.order(saves, (file, call))
-                if order is None and not (is_run and idle.hold(call, file)):
-                    apart.append((file, call))
-                elif order:
+                if readers.call_order.comes_behind((file, call), saves):
                     notes.append(Note(Code.PLAIN_RANK_ZERO, file, call, _EARLY, _ADVICE))
                 continue
             for other, branch in branches:
@@ -72,7 +64,7 @@ def wait_for_saves(
             waits.add(id(place))
             if is_removed_later(call, file) and not readers.waits_before(place):
                 file.after(file.statement(call), runtime.wait(file))
-    return [*notes, *note_of_callers(f"{_EARLY}, where one run trains first", apart, plan.facts)]
+    return notes
 
 
 def loads_weights(call: cst.Call, file: SourceFile, flow: Flow) -> bool:

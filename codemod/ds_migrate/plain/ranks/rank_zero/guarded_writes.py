@@ -38,7 +38,7 @@ def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopF
                 continue  # files/waits.py looks at these
             if readers.can_wait(read):
                 readers.wait(read)
-            elif not readers.call_order.order([(file, call)], read):
+            elif not readers.call_order.comes_behind(read, [(file, call)]):
                 unordered.append(read)
             else:
                 message = "a rank may read this file before rank 0 has written it"
