@@ -614,6 +614,13 @@ def test_weights_by_a_variable_key_are_read_as_the_wrapper_wrote_them(tmp_path: 
     assert "nets[name].load_state_dict({key.removeprefix(" in convert(tmp_path, kept)
 
 
+@pytest.mark.parametrize(("other", "is_wrapped"), [("DDP(net)", True), ("net", False)])
+def test_a_model_that_each_branch_of_a_condition_wraps_is_wrapped(other: str, is_wrapped: bool, tmp_path: Path) -> None:
+    wraps = f"if len(data) > 2:\n    model = DDP(net)\nelif data:\n    model = {other}\nelse:\n    model = DDP(net)\n"
+    text = LOOP.replace("model = Net()\n", f"net = Net()\n{wraps}") + "torch.save(model.state_dict(), 'a')\n"
+    assert ('model.state_dict(prefix="module.")' in convert(tmp_path, HEADER + text)) is is_wrapped
+
+
 def test_names_of_weights_are_for_review_where_the_model_is_wrapped_in_an_else(tmp_path: Path) -> None:
     wrap = "net = Net()\nif name == '1':\n    net = net.cuda(0)\nelse:\n    net = nn.DataParallel(net).cuda()\n"
     text = body(NAMED).replace("net = nn.DataParallel(Net())\n", "").replace("KEPT\n", wrap)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from functools import reduce
 from itertools import pairwise
 
 import libcst as cst
@@ -148,6 +149,7 @@ class WrappedValues:
         """Return what a variable holds at a node, after the assignments that come before it."""
         found, function, own = before, file.function(node), block_path(node, file)
         around = list(file.ancestors(node))
+        branches: dict[tuple[int, ...], Wrapped] = {}
         for other, line, value in lines:
             is_here = other is file and file.function(line) is function
             if is_here and (file.position(line) >= file.position(node) or any(outer is line for outer in around)):
@@ -155,6 +157,10 @@ class WrappedValues:
             new, path = self.of(value, other, depth - 1), block_path(line, other)
             if isinstance(value, cst.Attribute) and is_found_wrapped(value, other):
                 path = path[:-1]  # on the other path there is no wrapper
+            every = [branches.get((*path[:-1], branch)) for branch in _branches_beside(line, other)]
+            if every and None not in every:  # each branch of a condition sets it
+                path, new = path[:-1], reduce(Wrapped.or_else, (way for way in every if way is not None), new)
+            branches[path] = new
             found = new if path == (own[: len(path)] if is_here else ()) else found.or_else(new)
         return found
 
@@ -212,6 +218,16 @@ def _assigned(name: str, file: SourceFile, scope: cst.CSTNode) -> Iterator[tuple
         for target, value in set_values(line):
             if dotted(target) == name:
                 yield line, value if value is not None else target
+
+
+def _branches_beside(line: cst.CSTNode, file: SourceFile) -> list[int]:
+    """Return the other branches of the condition whose ``else`` a line is in, by identity."""
+    block = file.around(line, cst.If, cst.Else, cst.For, cst.While, cst.ExceptHandler, cst.FunctionDef)
+    found, outer = list[int](), file.parent(block) if isinstance(block, cst.Else) else None
+    while isinstance(outer, cst.If):
+        found.append(id(outer))
+        outer = file.parent(outer)
+    return found
 
 
 def _condition(node: cst.If | cst.IfExp) -> str:
