@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ds_migrate.findings import Severity
 from ds_migrate.rules.codes import Code
-from plain_loops import HEADER, LOOP, blocked, run
+from plain_loops import HEADER, LOOP, blocked, convert, run
 
 INITIALIZE = """\
 if args.fp16:
@@ -147,6 +147,19 @@ def test_an_import_of_apex_that_may_fail_has_failed(tmp_path: Path) -> None:
         tmp_path, text.replace('has_apex and use_amp == "apex":\n    model = A', "has_apex:\n    model = A")
     )
     assert code == Code.PLAIN_FRAMEWORK and message.startswith("apex.")
+
+
+def test_an_import_of_apex_that_tells_what_is_missing_has_failed(tmp_path: Path) -> None:
+    """As in SimCLR: without the flag beside it, the error would never come."""
+    imports = 'try:\n    sys.path.append("apex")\n    from apex import amp\n    has_apex = True\n'
+    imports += 'except:\n    print("Please install apex")\n    has_apex = False\n'
+    start = "if has_apex and args.amp:\n    model, optimizer = amp.initialize(model, optimizer)\n"
+    scaled = "with amp.scale_loss(loss, optimizer) as scaled:\n            scaled.backward()"
+    step = f"    if has_apex and args.amp:\n        {scaled}\n    else:\n        loss.backward()\n"
+    text = (HEADER + ARGUMENTS + LOOP).replace("import torch\n", "import sys\nimport torch\n" + imports, 1)
+    after = convert(tmp_path, text.replace("for x, y", start + "for x, y").replace("    loss.backward()\n", step))
+    assert "\nhas_apex = False\n" in after and "print(" not in after
+    assert "if args.amp:\n    raise NotImplementedError(" in after
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
 import libcst as cst
 
-from ds_migrate.syntax.nodes import dotted, walk
+from ds_migrate.syntax.nodes import dotted, last_name, walk
 
 _AMP = "apex.amp"
 _KNOWN = frozenset({_AMP, "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"})
 RAISED = 'raise NotImplementedError("apex.amp does not run with DeepSpeed: use torch.autocast and GradScaler")'
+_PATHS = ("sys.path.append", "sys.path.insert")
 _EMPTIED = cst.parse_statement("pass")  # all that is left of a block
 
 
@@ -45,13 +46,13 @@ def without_apex(data: bytes) -> WithoutApex | None:
     bound = {name: path for each in names for name, path in each.items()}
     if not imported or not all(names) or not set(bound.values()) <= _KNOWN | {"apex"} or _uses_more(module, bound):
         return None
-    branches = _Branches(bound)
+    available = _set_by_availability(module)
+    branches = _Branches(bound, available)
     after = module.visit(branches)
     if _variables(after) & bound.keys() or any(
         isinstance(n, (cst.Import, cst.ImportFrom)) and _is_of_apex(n) for n in walk(after)
     ):
         return None
-    available = _set_by_availability(module)
     if any(names <= available for names in branches.tested):
         return None
     new = after.bytes
@@ -115,10 +116,11 @@ def _set_by_availability(module: cst.Module) -> set[str]:
 class _Branches(cst.CSTTransformer):
     """Takes the branches that use apex.amp out, and the imports of it.
 
-    ``tested``: the names that the conditions of these branches have.
+    ``available``: the names that say whether apex is there. ``tested``: the names that conditions of the branches have.
     """
 
     bound: Mapping[str, str]
+    available: Collection[str]
     raises: bool = False
     tested: list[set[str]] = field(default_factory=list)  # the names of each condition of such a branch
 
@@ -152,7 +154,7 @@ class _Branches(cst.CSTTransformer):
             self.raises = True
             error = cst.IndentedBlock([cst.parse_statement(RAISED)])
             if in_body:
-                return node.with_changes(body=error)
+                return node.with_changes(test=self._asked(node.test), body=error)
             return node.with_changes(orelse=cst.Else(error))
         if kept is None:
             return cst.RemoveFromParent()
@@ -166,6 +168,14 @@ class _Branches(cst.CSTTransformer):
             [first.with_changes(leading_lines=[*node.leading_lines, *first.leading_lines]), *rest]
         )  # fmt: skip
 
+    def _asked(self, test: cst.BaseExpression) -> cst.BaseExpression:
+        """Return what a condition asks for beside whether apex is there: ``has_apex and args.fp16``."""
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+            for side, other in ((test.left, test.right), (test.right, test.left)):
+                if dotted(side) in self.available:
+                    return other
+        return test
+
     def _initializes(self, call: cst.Call) -> bool:
         first, _, rest = (dotted(call.func) or "").partition(".")
         return f"{self.bound.get(first)}.{rest}" == f"{_AMP}.initialize"
@@ -178,7 +188,8 @@ class _Branches(cst.CSTTransformer):
         left = [line for handler in node.handlers for line in handler.body.body]
         if len(lines) == len(node.body.body) or node.orelse or node.finalbody or len(node.handlers) != 1:
             return node
-        return cst.FlattenSentinel(left) if all(map(_sets_constant, (*lines, *left))) else node
+        sets = [line for line in left if _sets_constant(line)]
+        return cst.FlattenSentinel(sets) if all(_sets_constant(x) or _is_aside(x) for x in (*lines, *left)) else node
 
     def _only_imports(self, lines: Sequence[cst.CSTNode]) -> bool:
         """Return whether lines do no more than import from apex."""
@@ -195,6 +206,19 @@ def _sets_constant(line: cst.CSTNode) -> bool:
     return isinstance(line, cst.SimpleStatementLine) and all(
         isinstance(small, cst.Assign) and isinstance(small.value, cst.Name) for small in line.body
     )
+
+
+def _is_aside(line: cst.CSTNode) -> bool:
+    """Return whether a line beside an import tells that apex is missing, or where it is: ``sys.path.append()``."""
+    return isinstance(line, cst.SimpleStatementLine) and all(
+        isinstance(small, cst.Pass)
+        or (isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and _is_told(small.value))
+        for small in line.body
+    )
+
+
+def _is_told(call: cst.Call) -> bool:
+    return last_name(call.func) in ("print", "warn", "warning", "info") or dotted(call.func) in _PATHS
 
 
 def line_numbers(before: bytes, after: bytes) -> list[int]:
