@@ -91,9 +91,23 @@ def test_several_numbered_devices_are_refused(tmp_path: Path) -> None:
     assert code == Code.PLAIN_DEVICE and message.endswith("cuda:0, cuda:1")
 
 
-def test_hidden_devices_are_for_a_person_to_check(tmp_path: Path) -> None:
-    report = run(tmp_path, train=PARSED + "os.environ['CUDA_VISIBLE_DEVICES'] = '0'\n" + HEADER + LOOP)
-    assert [f.code for _, f in report.findings(Severity.REVIEW)] == [Code.PLAIN_DEVICE]
+@pytest.mark.parametrize(("devices", "is_reviewed"), [('"0"', False), ('"0, 1"', False), ('"2"', True), ("gpu", True)])
+def test_a_launcher_chooses_the_devices_that_a_script_chooses_without_one(
+    devices: str, is_reviewed: bool, tmp_path: Path
+) -> None:
+    """All ranks saw the one device, which those beyond the first failed on."""
+    line = f"os.environ['CUDA_VISIBLE_DEVICES'] = {devices}\n"
+    report = run(tmp_path, train="import os\ngpu = '1'\n" + line + HEADER + LOOP)
+    after = (report.files[0].after or b"").decode()
+    guard = '\nif "LOCAL_RANK" not in os.environ:\n    '
+    assert guard + line in after and after.index(line) < after.index("import deepspeed")
+    assert bool(list(report.findings(Severity.REVIEW))) is is_reviewed
+
+
+def test_hidden_devices_of_a_script_that_starts_ranks_are_for_a_person_to_check(tmp_path: Path) -> None:
+    line = "os.environ['CUDA_VISIBLE_DEVICES'] = '0'\ntorch.distributed.init_process_group('nccl')\n"
+    report = run(tmp_path, train=PARSED + HEADER + line + LOOP)
+    assert Code.PLAIN_DEVICE in [f.code for _, f in report.findings(Severity.REVIEW)]
 
 
 MOVED = HEADER + LOOP.replace(
@@ -365,7 +379,7 @@ def test_ranks_start_behind_the_devices_that_the_block_of_main_leaves_to_them(tm
     block = '    os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    epochs = 2\n    train()\n'
     train = "\n\ndef train():\n" + textwrap.indent(LOOP, "    ")
     after = convert(tmp_path, "import os\n" + HEADER + train + '\n\nif __name__ == "__main__":\n' + block)
-    assert '    os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    init_distributed()\n    epochs = 2\n' in after
+    assert '        os.environ["CUDA_VISIBLE_DEVICES"] = "4"\n    init_distributed()\n    epochs = 2\n' in after
 
 
 def test_a_device_in_a_formatted_string_has_other_quotes_than_that(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from ds_migrate.syntax.module_start import first_to_print, first_to_work
 from ds_migrate.syntax.names import Names
-from ds_migrate.syntax.nodes import dotted
+from ds_migrate.syntax.nodes import dotted, last_name, targets
 
 if TYPE_CHECKING:
     from ds_migrate.syntax.source import SourceFile
@@ -110,7 +110,7 @@ class Imports:
                 index
                 for index, statement in enumerate(body)
                 if not isinstance(statement, defines) and not _import_lines([statement])
-                and self._file.edits.is_touched(statement)
+                and not _sets_environment(statement) and self._file.edits.is_touched(statement)
             ),
             len(body),
         )  # fmt: skip
@@ -193,6 +193,12 @@ def _imported(line: cst.SimpleStatementLine) -> str | None:
     if isinstance(node, cst.ImportFrom):
         return "." * len(node.relative) + (dotted(node.module) or "")
     return None
+
+
+def _sets_environment(statement: cst.CSTNode) -> bool:
+    """Return whether a statement is ``os.environ["CUDA_VISIBLE_DEVICES"] = "0"``, which libraries read at import."""
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
+    return any(isinstance(t, cst.Subscript) and last_name(t.value) == "environ" for t in targets(small))
 
 
 def _section(module: str) -> int:

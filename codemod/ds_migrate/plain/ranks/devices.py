@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import libcst as cst
 
@@ -67,7 +68,18 @@ class RankDevices:
                     if home.edits.once(number, _CURRENT):
                         home.replace(number, self._current(home))
                         self._converted(Code.PLAIN_DEVICE, home, number, "the number is that of the rank's device")
-            notes += _hidden_devices(file)
+            for line in file.nodes(cst.Assign):
+                environ = _environment(line)
+                if environ is None or is_idle(line, file, self._facts):
+                    continue
+                if self._is_distributed:
+                    message = "this leaves the same devices to all ranks, and ranks beyond them fail"
+                    advice = "set it where the script is started"
+                    notes.append(Note(Code.PLAIN_DEVICE, file, line, message, advice))
+                elif not any(isinstance(o, cst.If) and "LOCAL_RANK" in code(o.test) for o in file.ancestors(line)):
+                    file.expand(line, partial(_without_launcher, environ))
+                    self._converted(Code.PLAIN_DEVICE, file, line, "a launcher's ranks need one device each")
+                    chosen += [] if _are_first(line.value) else [_chosen(code(line.value), line, file)]
         return notes + chosen[:1]
 
     def _with_read_numbers(self, files: Sequence[SourceFile]) -> set[int]:
@@ -154,21 +166,32 @@ class RankDevices:
 
 def _chosen_device(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[Note]:
     number = chosen_number(node, file, flow)
-    if number is None:
-        return []
+    return [] if number is None else [_chosen(number, node, file)]
+
+
+def _chosen(number: str, node: cst.CSTNode, file: SourceFile) -> Note:
     message = f"this chooses a GPU by its number ({number}), which ranks do not: the first takes GPU 0, and so on"
     advice = "start the script with CUDA_VISIBLE_DEVICES=1 for GPU 1, and CUDA_VISIBLE_DEVICES=1,3 for two ranks"
-    return [Note(Code.PLAIN_DEVICE, file, node, message, advice)]
+    return Note(Code.PLAIN_DEVICE, file, node, message, advice)
 
 
-def _hidden_devices(file: SourceFile) -> list[Note]:
-    message = "this leaves the same devices to all ranks, and ranks beyond them fail"
-    advice = "set it where the script is started"
-    return [
-        Note(Code.PLAIN_DEVICE, file, node, message, advice)
-        for node in file.nodes(cst.Assign)
-        if any("CUDA_VISIBLE_DEVICES" in code(t.target) and isinstance(t.target, cst.Subscript) for t in node.targets)
-    ]
+def _environment(line: cst.Assign) -> str | None:
+    """Return the mapping in which a line sets the devices that a process sees: ``os.environ``."""
+    target = line.targets[0].target
+    is_set = isinstance(target, cst.Subscript) and "CUDA_VISIBLE_DEVICES" in code(target)
+    return code(cst.ensure_type(target, cst.Subscript).value) if is_set and len(line.targets) == 1 else None
+
+
+def _without_launcher(environ: str, line: cst.CSTNode) -> str:
+    return f'if "LOCAL_RANK" not in {environ}:\n    {code(line)}'
+
+
+def _are_first(devices: cst.BaseExpression) -> bool:
+    """Return whether devices are those that ranks take: ``"0"``, ``"0,1"``."""
+    if not isinstance(devices, cst.SimpleString):
+        return False
+    numbers = device_text(devices).replace(" ", "").split(",")
+    return numbers == [str(number) for number in range(len(numbers))]
 
 
 def _plain(node: cst.SimpleString) -> str:
