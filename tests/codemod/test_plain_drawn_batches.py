@@ -161,6 +161,11 @@ for epoch in range(2):
     [
         ("range(steps)", "range(steps)", True),
         ("range(steps)", "range(100)", True),
+        (
+            "iter(loader)\n    for step in range(steps):\n        x, y",
+            "enumerate(loader)\n    for step in range(9):\n        _, (x, y)",
+            True,
+        ),
         ("range(steps)", "range(len(loader))", False),
         ("len(data) // 4", "len(loader) - 1", False),
         ("next(batches)", "next(batches, (None, None))", False),

@@ -213,7 +213,10 @@ LOOKS = """
     """
 
 
-@pytest.mark.parametrize("way", ["raise FileExistsError(folder)", "sys.exit(1)", "return 'again'", "again = True"])
+@pytest.mark.parametrize(
+    "way",
+    ["raise FileExistsError(folder)", "sys.exit(1)", "return 'again'", "again = True", "input('{}?'.format(folder))"],
+)
 def test_rank_0_looks_for_the_folder_that_it_makes(way: str, tmp_path: Path) -> None:
     after = convert(tmp_path, "import os\nimport sys\n" + body(LOOKS.replace("WAY", way)))
     assert f"    if rank_0_decides(os.path.exists(folder)):\n        {way}\n" in after
@@ -298,7 +301,8 @@ def test_a_record_to_a_run_that_the_program_does_not_start_is_for_review(
 
 @pytest.mark.parametrize(
     ("line", "is_reviewed"),
-    [("answer = input('Replace it? ')", True), ("if is_main_rank():\n    answer = input('Seen? ')", False),
+    [("answer = input('Replace it? ')", True), ("if input('{}?'.format(data)) == 'y': pass", True),
+     ("if is_main_rank():\n    answer = input('Seen? ')", False),
      ("def input(text): return text\nanswer = input('a')", False)],
 )  # fmt: skip
 def test_a_question_that_all_ranks_ask_is_for_review(line: str, is_reviewed: bool, tmp_path: Path) -> None:

@@ -139,9 +139,15 @@ def _is_one_pass(drawn: cst.BaseExpression, loop: cst.For, file: SourceFile, flo
     if not isinstance(drawn, cst.Name):
         return False
     made = file.values_of({drawn.value}, file.function(drawn) or file.module)
-    loaders = [iterator_argument(m, "iter") if isinstance(m, cst.Call) else None for m in made]
+    loaders = [_passed_over(m) if isinstance(m, cst.Call) else None for m in made]
     is_endless = any(loader is not None and _is_endless(loader, file, flow) for loader in loaders)
     return bool(loaders) and None not in loaders and not is_endless and not file.values_of({drawn.value}, loop)
+
+
+def _passed_over(call: cst.Call) -> cst.BaseExpression | None:
+    """Return what a call passes over: of ``iter(loader)`` and ``enumerate(loader)``."""
+    is_numbered = dotted(call.func) == "enumerate" and bool(call.args)
+    return call.args[0].value if is_numbered else iterator_argument(call, "iter")
 
 
 def _is_counted(maker: cst.CSTNode, file: SourceFile, shared: Collection[int], flow: Flow) -> bool:

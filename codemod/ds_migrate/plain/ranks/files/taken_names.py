@@ -9,11 +9,13 @@ import libcst as cst
 from ds_migrate.plain.dataflow.branches.jumps import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions, runs_in_turn
 from ds_migrate.plain.dataflow.calls.callers import Callers
+from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.agreement.agreed_conditions import let_rank_0_decide
 from ds_migrate.plain.ranks.files.looks import path_of, paths_looked_for
 from ds_migrate.plain.ranks.rank_guards import is_guarded
+from ds_migrate.plain.ranks.rank_zero.commands import asks
 from ds_migrate.plain.ranks.rank_zero.made_folders import makes_folder
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
@@ -48,7 +50,7 @@ def decide_where_folders_are(
             )
             if (
                 not is_first
-                or not _has_other_way(branch, file)
+                or not _has_other_way(branch, file, facts.flow)
                 or _is_of_rank_zero(branch.test, file, facts.flow.callers)
             ):
                 continue
@@ -71,7 +73,7 @@ def _is_of_rank_zero(
     return any(_is_of_rank_zero(call, caller, callers, above | {function}) for caller, call in callers.of(function))
 
 
-def _has_other_way(branch: cst.If, file: SourceFile) -> bool:
-    """Return whether a branch does more than make, clear or print something: it sets a name, leaves, or exits."""
-    exits = map(is_exit, file.nodes(cst.Call, below=branch))
-    return any(exits) or bool(file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, *_LEAVES, below=branch))
+def _has_other_way(branch: cst.If, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a branch does more than make, clear or print something: it sets a name, asks, leaves, or exits."""
+    ends = any(is_exit(call) or asks(call, file, flow) for call in file.nodes(cst.Call, below=branch))
+    return ends or bool(file.nodes(cst.Assign, cst.AnnAssign, cst.AugAssign, *_LEAVES, below=branch))

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, dotted
+from ds_migrate.syntax.nodes import called_name, dotted, walk
 from ds_migrate.syntax.source import SourceFile
 
 RUNS = (
@@ -38,7 +38,7 @@ def commands_of_all_ranks(files: Sequence[SourceFile], flow: Flow) -> Iterator[N
     """
     for file in files:
         for call in file.nodes(cst.Call):
-            if _asks(call, file, flow) and not is_guarded(call, file):
+            if asks(call, file, flow) and not is_guarded(call, file):
                 message = "every rank waits for an answer on the terminal, and each line is read by one of them"
                 yield Note(Code.PLAIN_RANK_ZERO, file, call, message, "give the answer by an argument of the script")
             if (flow.is_call_of(call, file, _SENDS) or _uploads(call, file, flow)) and not is_guarded(call, file):
@@ -57,8 +57,9 @@ def _uploads(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return called_name(call) in _UPLOADS and bool(call.args) and not is_own
 
 
-def _asks(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
+def asks(call: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a call waits for an answer on the terminal; other objects are called input, too."""
-    is_text = not call.args or isinstance(call.args[0].value, cst.BaseString)
+    asked = call.args[0].value if call.args else None
+    is_text = asked is None or any(isinstance(part, cst.BaseString) for part in walk(asked))
     is_input = dotted(call.func) == "input" and is_text and not flow.values(call.func, file)
     return is_input or flow.is_call_of(call, file, _ASKS)
