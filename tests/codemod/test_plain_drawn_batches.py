@@ -61,6 +61,12 @@ def test_a_second_loader_that_training_draws_from_is_divided(before: str, inside
     assert divided(tmp_path, before, inside, more=" + model(u).mean()") == {"loader", "other"}
 
 
+def test_a_batch_that_a_function_copies_into_a_tensor_is_trained_on(tmp_path: Path) -> None:
+    before = "def fill(old, new):\n    old.resize_(new.size()).copy_(new)\nu = torch.zeros(1)\ndrawn = iter(other)"
+    inside = "v, _ = next(drawn)\nfill(u, v)"
+    assert divided(tmp_path, before, inside, " + model(u).mean()") == {"loader", "other"}
+
+
 @pytest.mark.parametrize("parts", ["losses = []\nlosses.append(model(u).mean())", "losses = [model(u).mean()]"])
 def test_a_batch_that_is_collected_in_the_loss_is_trained_on(parts: str, tmp_path: Path) -> None:
     assert divided(tmp_path, "drawn = iter(other)", f"u, _ = next(drawn)\n{parts}", " + sum(losses)") == {

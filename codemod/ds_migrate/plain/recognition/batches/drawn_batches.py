@@ -137,6 +137,24 @@ def _links(file: SourceFile, below: cst.CSTNode, facts: LoopFacts) -> Iterator[t
         is_put = called_name(call) not in _SHOWS and not of_kind(owners, Kind.MODULE, Kind.EXTERNAL)
         if isinstance(call.func, cst.Attribute) and is_put:
             yield _read(call.func.value), {name for arg in call.args for name in _read(arg.value)}
+        yield from _filled(call, file, facts.flow)
+
+
+def _filled(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the arguments that a function of the program changes in place, by ``tensor.copy_()``, with the others."""
+    for value in (
+        of_kind(flow.values(call.func, file), Kind.FUNCTION) if isinstance(file.parent(call), cst.Expr) else ()
+    ):
+        function, home = flow.node(value), flow.file(value)
+        assert isinstance(function, cst.FunctionDef)
+        changes = (inner.func for inner in home.nodes(cst.Call, below=function))
+        changed = {
+            name for func in changes if isinstance(func, cst.Attribute) and func.attr.value.endswith("_")
+            for name in _read(func.value)
+        }  # fmt: skip
+        given = {name: flow.given(call, function, name, file) for name in changed}
+        for arg in filter(None, given.values()):
+            yield _read(arg.value), {name for other in call.args if other is not arg for name in _read(other.value)}
 
 
 def _makes_loader(node: cst.BaseExpression, file: SourceFile, facts: LoopFacts) -> bool:
