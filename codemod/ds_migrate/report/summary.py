@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ MARKER_CODE = Code.LEFTOVER_MARKER
 MEMORY_CODE = Code.MEMORY
 _MANY_TRIALS = 3
 _MANY_PATHS = 6
+# A script, not the module of a library: it starts ranks at its top level or in its block of ``__main__``.
+_STARTS_RANKS = re.compile(rb"^(?:\w+\.)?init_distributed\(|^if __name__ ==", re.MULTILINE)
 EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
@@ -164,6 +167,15 @@ def _config(report: Report) -> str | None:
     return None if chosen is None else str(chosen)
 
 
+def _proof(report: Report) -> list[str]:
+    """Return the command that trains the original beside the conversion, its config or script last; else nothing."""
+    if not report.is_plain:
+        config = _config(report)
+        return [] if config is None else ["ds-verify", config]
+    scripts = (file.path for file in report.files if file.to_write and _STARTS_RANKS.search(file.after or b""))
+    return next((["ds-verify", "--plain", str(script)] for script in scripts), [])
+
+
 def memory_lines(report: Report) -> Iterator[str]:
     """Yield what training takes in memory with each option, as a small table, once for trials of the same figures."""
     trials: dict[str, dict[str, None]] = {}
@@ -194,13 +206,14 @@ def next_steps(report: Report, mode: Mode, command: Command) -> Iterator[tuple[s
     config = _config(report)
     if mode is not Mode.WRITE and writes:
         yield "to apply it", command.line("--write")
-    if mode is Mode.PREVIEW and config is not None:
-        yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
+    proof = _proof(report)
+    if mode is Mode.PREVIEW and proof:
+        yield "to see that it trains the same", visible(shlex.join(proof))
     if mode is Mode.WRITE and writes:
+        # Without git there is nothing left to compare with.
+        if proof and command.is_versioned(str(Path(os.path.realpath(proof[-1])).parent)):
+            yield "to see that it trains the same", visible(shlex.join(proof))
         if config is not None:
-            # Without git there is nothing left to compare with.
-            if command.is_versioned(str(Path(os.path.realpath(config)).parent)):
-                yield "to see that it trains the same", visible(shlex.join(["ds-verify", config]))
             yield "to train it", visible(shlex.join(["ds-train", config]))
         if any(finding.help for _, finding in report.findings(Severity.REVIEW, Severity.BLOCKED)):
             yield "to see what is left to do", command.line("--check")
