@@ -51,8 +51,8 @@ def test_ranks_start_where_a_helper_in_another_file_starts_them(tmp_path: Path) 
     after = {file.path.stem: (file.after or b"").decode() for file in report.files}
     assert "init_distributed(rank=args.rank, share_random_state=False)" in after["launch"]
     assert "init_process_group" not in after["launch"]
-    assert "launch.init_distributed_mode(args)\n    init_distributed()\n" in after["train"]
-    assert after["train"].count("init_distributed()") == 1
+    assert "launch.init_distributed_mode(args)\n    init_distributed(world_size=1)\n" in after["train"]
+    assert after["train"].count("init_distributed(world_size=1)") == 1
 
 
 def test_two_scripts_start_their_ranks_by_one_helper(tmp_path: Path) -> None:

@@ -253,8 +253,6 @@ def test_programs_that_change_a_helper_otherwise_build_on_each_other(tmp_path: P
         assert 'rank_0_text(time.strftime("%H%M%S"))' in names and names.count("exist_ok=True") == 1
         (file,) = [file for file in report.files if file.path.stem == "names"]
         assert sorted(finding.line for finding in file.findings) == [8, 9]
-        (together,) = report.conversions()
-        assert {file.path.stem for file in together} == {"names", "first", "second"}
 
 
 def test_a_report_is_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
@@ -320,17 +318,6 @@ def test_scripts_of_which_one_stays_may_share_a_factory_of_optimizers(tmp_path: 
     report = run(tmp_path, factory=FACTORY, one=MADE_THERE, two=MADE_THERE, other=stays)
     assert {name for name, _, _ in refused(report)} == {"other"}
     assert set(texts(report)) == {"one", "two"}
-
-
-def test_a_script_that_starts_its_ranks_names_where_they_read_what_rank_0_alone_writes_now(tmp_path: Path) -> None:
-    """Each rank wrote the index and read it; rank 0 writes it now, and another one may not find it yet."""
-    index = "def index(path):\n    if os.path.exists(path):\n        return\n    np.save(path, np.arange(8))\n\n\n"
-    read = "def load(path):\n    index(path)\n    return np.load(path)\n"
-    start = 'import torch.distributed as dist\n\nfrom data import load\n\ndist.init_process_group("gloo")\n'
-    train = f"{start}{HEADER}offsets = load('text.npy')\n{LOOP_ALONE}"
-    report = run(tmp_path, data=f"import os\n\nimport numpy as np\n\n\n{index}{read}", train=train)
-    found = [finding.message for _, finding in report.findings(Severity.REVIEW)]
-    assert "a rank may read this file before rank 0 has written it" in found
 
 
 def test_a_notebook_as_a_script_that_does_not_compile_is_left_out(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_ranks_start_after_a_function_that_may_start_none(tmp_path: Path) -> Non
     function += "\n\nsetup(True)\n"
     after = convert(tmp_path, HEADER + function + LOOP)
     assert "        return\n    init_distributed(share_random_state=False)\n" in after
-    assert "setup(True)\ninit_distributed()\nloader" in after
+    assert "setup(True)\ninit_distributed(world_size=1)\nloader" in after
 
 
 LAUNCHED = """
@@ -252,7 +252,7 @@ CHOSEN = """
 
 def test_ranks_start_behind_the_outermost_condition_under_which_the_program_starts_them(tmp_path: Path) -> None:
     after = convert(tmp_path, body(CHOSEN))
-    assert "        start(args.launcher)\n    init_distributed()\n    args.world = " in after
+    assert "        start(args.launcher)\n    init_distributed(world_size=1)\n    args.world = " in after
     assert after.count("init_distributed(") == 2
 
 
@@ -337,7 +337,7 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
     start = 'dist.init_process_group("gloo")' if starts else "start()"
     report = run(tmp_path, train=body(program).replace("START", start).replace("SELECTED", selected))
     is_selected = "Everything" not in selected
-    assert (b"(DataLoader(found" in (report.files[0].after or b"")) is not (starts and is_selected)
+    assert (b"(DataLoader(found" in (report.files[0].after or b"")) is not starts
     reviews = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
     assert any("selected by the rank" in message for message in reviews) is (is_selected and not starts)
 
@@ -432,17 +432,11 @@ def test_an_optimizer_that_is_made_before_a_launcher_of_the_program_starts_proce
 @pytest.mark.parametrize(
     "sampler", ["shuffle=True", "sampler=DistributedSampler(data) if many else None", "sampler=chosen(data)"]
 )
-def test_data_that_a_program_with_distributed_data_parallel_does_not_divide_stays_whole(
-    sampler: str, tmp_path: Path
-) -> None:
+def test_the_data_of_a_program_that_starts_its_ranks_stays_as_it_is_divided(sampler: str, tmp_path: Path) -> None:
     start = "import torch.distributed as dist\nfrom torch.utils.data import DistributedSampler, RandomSampler\n"
     start += "many = True\nchosen = DistributedSampler if many else RandomSampler\ndist.init_process_group('gloo')\n"
     loop = LOOP.replace("Net()", "DDP(Net())").replace("shuffle=True", sampler)
-    report = run(tmp_path, train=start + HEADER + loop)
-    messages = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
-    divides = "shuffle" not in sampler
-    assert (b"shard(DataLoader(" in (report.files[0].after or b"")) is divides
-    assert any("no sampler divides this loader" in message for message in messages) is not divides
+    assert f"loader = DataLoader(data, batch_size=4, {sampler})" in convert(tmp_path, start + HEADER + loop)
 
 
 @pytest.mark.parametrize(
@@ -593,7 +587,7 @@ def test_ranks_start_before_training_that_a_program_starts_none_for_until_later(
     other = "from ranks import setup\n\n\ndef study():\n    setup()\n    print('started')\n"
     report = run(tmp_path, shared=SHARED, ranks=SETUP, other=other, stages=stages)
     after = {result.path.name: (result.after or b"").decode() for result in report.files}
-    assert "def main():\n    init_distributed()\n    train()\n    study()\n" in after["stages.py"]
+    assert "def main():\n    init_distributed(world_size=1)\n    train()\n    study()\n" in after["stages.py"]
 
 
 def test_ranks_start_in_a_method_that_only_subclasses_are_known_to_call(tmp_path: Path) -> None:
@@ -614,3 +608,35 @@ def test_ranks_start_in_a_method_that_only_subclasses_are_known_to_call(tmp_path
             find(name)().fit()
         """
     assert "def fit(self):\n        init_distributed()\n        model = Net()" in convert(tmp_path, body(classes))
+
+
+def test_a_program_that_starts_ranks_by_an_option_trains_on_one_rank_without_it(tmp_path: Path) -> None:
+    """Its ranks trained on the same data otherwise, and each of them saved what it takes for rank 0's."""
+    program = """
+        import torch.distributed as dist
+        from torch.utils.data import DistributedSampler
+
+        many = bool(input())
+        rank = 0
+        if many:
+            dist.init_process_group("gloo")
+            rank = dist.get_rank()
+        loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data) if many else None)
+        MAKE_MODEL
+        for x, y in loader:
+            STEP
+        if rank == 0:
+            torch.save(model.state_dict(), "model.pt")
+        """
+    after = convert(tmp_path, body(program))
+    assert "    rank = dist.get_rank()\ninit_distributed(world_size=1)\nloader = DataLoader(" in after
+    assert after.endswith('if rank == 0:\n    torch.save(model.state_dict(), "model.pt")\n')
+
+
+def test_a_module_that_no_script_imports_is_one_of_the_program_that_starts_ranks(tmp_path: Path) -> None:
+    """A function that is found by its name runs on the ranks of the script that finds it."""
+    start = "from ranks import setup\nfrom shared import train\n\nsetup()\ntrain()\n"
+    slow = SHARED.replace("def train", "import shared\n\n\ndef train_slowly")
+    report = run(tmp_path, shared=SHARED, ranks=SETUP, start=start, slow=slow)
+    after = {result.path.name: (result.after or b"").decode() for result in report.files}
+    assert "in DataLoader(data" in after["slow.py"]

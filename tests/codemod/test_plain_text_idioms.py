@@ -54,15 +54,6 @@ parser.add_argument("--world_size", default=1, type=int)
 args = parser.parse_args()
 start(args, args.rank)
 """
-FILES = """
-import os
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-files = os.listdir("data")
-file = files[dist.get_rank() % len(files)]
-loader = DataLoader(read(file), batch_size=4)
-"""
 OPTIMIZER_OF_PARAMETERS = """
 class Stepper:
     def setup(self, params):
@@ -138,13 +129,6 @@ def test_a_number_of_the_rank_that_an_argument_gives_is_the_launcher_s(tmp_path:
     assert "global_rank" not in convert(tmp_path, HEADER + node + LOOP)
 
 
-def test_files_that_the_rank_selects_are_not_divided_again(tmp_path: Path) -> None:
-    loop = LOOP.split("\n", 1)[1]
-    after = convert(tmp_path, HEADER + FILES + loop)
-    assert "shard" not in after
-    assert "shard(" in convert(tmp_path, HEADER + FILES.replace("dist.get_rank()", "3") + loop)
-
-
 def test_what_join_did_for_uneven_ranks_is_for_review(tmp_path: Path) -> None:
     text = LOOP.replace("model = Net()", "model = DDP(Net())")
     loop = text[text.index("for x") :].replace("\n", "\n    ").rstrip()
@@ -185,7 +169,8 @@ def start(args):
 start(args)
 """
     after = convert(tmp_path, HEADER + start + LOOP)
-    assert "start(args)\ninit_distributed()\n" in after and "share_random_state=False)\n    init_distributed()" in after
+    assert "start(args)\ninit_distributed(world_size=1)\n" in after
+    assert "share_random_state=False)\n    init_distributed(world_size=1)" in after
 
 
 def test_a_parser_of_a_helper_takes_the_launcher_s_variable(tmp_path: Path) -> None:

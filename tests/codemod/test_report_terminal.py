@@ -236,7 +236,9 @@ def test_a_preview_ends_with_how_to_see_that_it_trains_the_same() -> None:
 def test_a_preview_of_a_plain_loop_ends_with_the_proof_of_the_script_that_starts_it() -> None:
     library = changed(Path("loops.py"), b"", b"def fit():\n    init_distributed()\n")
     script = changed(Path("train.py"), b"", b'if __name__ == "__main__":\n    init_distributed()\n')
-    report = report_of(library, script)
+    helper = changed(Path("infer.py"), b"", b'if __name__ == "__main__":\n    main()\n')
+    helper.trials.clear()
+    report = report_of(library, helper, script)
     report.is_plain = True
     assert "to see that it trains the same  ds-verify --plain train.py" in shown(report)
     report.files.remove(script)

@@ -242,3 +242,17 @@ def test_ranks_that_have_other_numbers_of_samples_raise_an_error_on_each() -> No
     first, second = run_ranks(error_of_other_data)
     assert "this one, rank 0, has 9:" in first
     assert "rank 0, which has 9; this one, rank 1, has 8:" in second
+
+
+def own_processes() -> tuple[str, str, str]:
+    from trial_runtime.plain import init_distributed
+
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
+    init_distributed()
+    return os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"]
+
+
+def test_ranks_that_a_script_has_started_itself_keep_their_numbers() -> None:
+    """Each took itself for rank 0, on the first GPU."""
+    assert run_ranks(own_processes) == [("0", "0", "2"), ("1", "1", "2")]

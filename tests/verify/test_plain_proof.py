@@ -447,3 +447,30 @@ def test_what_cannot_be_run_is_reported(
     options = ["--plain", "--no-report", "--ranks", "1", "--original", "before"]
     assert main([*options, "script.py"]) == NOT_RUN
     assert "nothing was trained" in capsys.readouterr().out
+
+
+OPTIONAL_RANKS = """\
+import sys
+import torch
+import torch.distributed as dist
+
+if "--many" in sys.argv:
+    dist.init_process_group("gloo")
+data = torch.utils.data.TensorDataset(torch.randn(16, 2), torch.randn(16, 1))
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in torch.utils.data.DataLoader(data, batch_size=2):
+    optimizer.zero_grad()
+    (net(x) - y).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_starts_ranks_by_an_option_is_compared_on_one_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(OPTIONAL_RANKS)
+    assert main(["--plain", "--no-report", "--steps", "3", "train.py"]) == SAME
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "same: 3 steps with 1 rank (" in printed and "the world size is 1 by the script's own arguments" in printed

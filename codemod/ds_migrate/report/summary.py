@@ -17,10 +17,11 @@ from ds_migrate.rules.codes import Code
 
 MARKER_CODE = Code.LEFTOVER_MARKER
 MEMORY_CODE = Code.MEMORY
+_RANKS_CODE = Code.PLAIN_DISTRIBUTED
 _MANY_TRIALS = 3
 _MANY_PATHS = 6
-# A script, not the module of a library: it starts ranks at its top level or in its block of ``__main__``.
-_STARTS_RANKS = re.compile(rb"^(?:\w+\.)?init_distributed\(|^if __name__ ==", re.MULTILINE)
+# Not the module of a library: it starts ranks at its top level, or has a block of ``__main__``.
+_SCRIPT = re.compile(rb"^(?:\w+\.)?init_distributed\(|^if __name__ ==", re.MULTILINE)
 EXIT_DONE, EXIT_WORK_REMAINS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
@@ -172,7 +173,8 @@ def _proof(report: Report) -> list[str]:
     if not report.is_plain:
         config = _config(report)
         return [] if config is None else ["ds-verify", config]
-    scripts = (file.path for file in report.files if file.to_write and _STARTS_RANKS.search(file.after or b""))
+    training = (file for file in report.files if file.trials or any(f.code == _RANKS_CODE for f in file.findings))
+    scripts = (file.path for file in training if file.to_write and _SCRIPT.search(file.after or b""))
     return next((["ds-verify", "--plain", str(script)] for script in scripts), [])
 
 

@@ -19,6 +19,9 @@ from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, core
 from ds_verify.verdict import ranks_named
 from ds_verify.working_copies import Sides, mentions_cuda
 
+# Of a script that starts several ranks by an argument of its own, which it has not been given.
+_OTHER_RANKS = "by the script's own arguments"
+
 
 @dataclass(frozen=True)
 class PlainJob(Job):
@@ -115,6 +118,8 @@ class ScriptRuns:
         if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2])):
             text = f"RuntimeError: several ranks save {path}: let rank 0 alone save it"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
+        if converted.failure is not None and _OTHER_RANKS in converted.failure.text:
+            first.failure = converted.failure  # the original would train so many times beside itself
         self._align(first, control, converted)
         if ranks == 1:
             self.alone = first.figures
@@ -219,7 +224,7 @@ class ScriptRuns:
             self._add(f"with {ranks_named(ranks)} the script ends after {figures['steps']} steps of an optimizer")
         if self.resume_arguments and original.failure is None:
             self._note_resume(figures)
-        if ranks == 1 or figures["is_distributed"]:
+        if ranks == 1 or figures["is_distributed"] or original.failure is not None:
             return
         self._add(
             "the original knows nothing of ranks: on several, each one trained on its share and gradients were averaged"

@@ -87,8 +87,13 @@ def init_distributed(
         _PATCHES[0].enter_context(keep_empty_groups())
         atexit.register(_PATCHES[0].close)
     if "RANK" not in os.environ:
-        os.environ.update({**rank_variables(0, 1, free_port()), **os.environ})
-        os.environ[_ALONE] = f"{os.getpid()}:{os.environ['MASTER_PORT']}"
+        is_there = dist.is_initialized()  # between processes that the script has started itself
+        number, size = (dist.get_rank(), dist.get_world_size()) if is_there else (0, 1)
+        os.environ.update({**rank_variables(number, size, free_port()), **os.environ})
+        if not is_there:
+            os.environ[_ALONE] = f"{os.getpid()}:{os.environ['MASTER_PORT']}"
+        elif torch.cuda.is_available():
+            os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
     os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())

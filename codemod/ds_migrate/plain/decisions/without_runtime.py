@@ -12,8 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind
 from ds_migrate.plain.decisions.passes.distributed import broadcasts_buffers
 from ds_migrate.plain.decisions.passes.moved_inputs import moves_inputs
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded
-from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
+from ds_migrate.plain.recognition.batches.shardable_loaders import loaders_to_share
 from ds_migrate.plain.recognition.facts import Refusal, Site
 from ds_migrate.plain.recognition.parameters.module_use import uses_all_parameters
 from ds_migrate.rules.codes import Code
@@ -52,8 +51,7 @@ def refuse_inexact(plan: ProgramPlan) -> ProgramPlan:
             "this loader gives all data to each rank, and only shard() divides it in the loader's own order",
             f"give it a DistributedSampler, or {_WITH_RUNTIME}",
         )
-        for file, maker in training_loaders([s for s, _ in plan.steps], plan.facts)
-        if can_be_sharded(maker, file, plan.facts.flow)
+        for file, maker in loaders_to_share([s for s, _ in plan.steps], plan.facts)
     ]  # fmt: skip
     return replace(plan.refuse(refusals), notes=(*plan.notes, *_first_set(plan)))
 

@@ -33,7 +33,6 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.other_starts import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
-from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
 from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
@@ -46,6 +45,7 @@ from ds_migrate.plain.ranks.rank_zero.output_guards import OutputGuards
 from ds_migrate.plain.ranks.rank_zero.written_files import write_once
 from ds_migrate.plain.ranks.unwrapping.unwrap import unwrap
 from ds_migrate.plain.recognition.libraries.frameworks import framework_script
+from ds_migrate.plain.recognition.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
@@ -111,32 +111,34 @@ class Editor:
         stepping = {step.file for step in self.plan.facts.operations.steps}
         others = [f for f in beside if f not in stepping and f not in self._others]
         helpers = [f for f in others if framework_script(f.path, f.data) is None]
-        beside_it = [f for f in helpers if f not in self.files]
+        program = [*self.files, *(f for f in helpers if f not in self.files)]
+        # What several ranks run already, as the program starts them itself, makes the output that it is meant to.
+        own = [file for file in self.files if may_run_alone(file, facts)]
+        beside_it = [f for f in helpers if f not in self.files and may_run_alone(f, facts)]
         quiet = [f for f in beside_it if f not in self._kept]
         guards = OutputGuards(self.plan, self._runtime, self._converted)
         guards.guard_saves(f for f in beside_it if f not in quiet)
-        program = [*self.files, *(f for f in helpers if f not in self.files)]
         with self._left_to_a_person():
             notes += RankDevices(facts, is_called(INIT, self.flow), self._converted).free(program)
         argument = LauncherArgument(self.plan.facts, self._changeable, self._runtime, self._converted)
         notes += [*argument.add(self.files, helpers), *ranks_of_mpi(program, self.flow)]
-        prepared = PreparedData(self.plan, [*self.files, *quiet], self._runtime)
+        prepared = PreparedData(self.plan, [*own, *quiet], self._runtime)
         notes += prepared.let_rank_0_begin(self._converted)
         with self._left_to_a_person():
-            make_folders_once(self.plan.facts, self.files, beside_it, self._runtime, self._converted)
+            make_folders_once(facts, own, beside_it, self._runtime, self._converted)
         self.guarded = [f for f in quiet if not f.edits]
-        guards.guard_output(self.files, quiet)
-        notes += quiet_loggers(self.plan.facts, [*self.files, *quiet], self._runtime, self._converted)
-        others = [f for f in program if f not in self.files and f not in quiet]
+        guards.guard_output(own, quiet)
+        notes += quiet_loggers(facts, [*own, *quiet], self._runtime, self._converted)
+        others = [f for f in beside_it if f not in quiet]
         notes += guards.left_as_it_is(others)
         readers = FileReaders(self.plan.facts, program, self._runtime, self._converted)
-        read_again = write_once(self.plan.facts, [*self.files, *quiet], others, readers, self._runtime, self._converted)
+        read_again = write_once(facts, [*own, *quiet], others, readers, self._runtime, self._converted)
         known = {f: f.edits.claims.lengths for f in self.guarded}
         with self._left_to_a_person():
-            notes += wait_for_written(guards.written(), readers, self.plan.facts)
-        alone = [file for file in program if runs_alone(file, self.flow)]
+            notes += wait_for_written(guards.written(), readers, facts)
+        alone = [file for file in (*own, *beside_it) if runs_alone(file, self.flow)]
         if alone:
-            own = [file for file in (*self.files, *quiet) if file in alone]
+            own = [file for file in (*own, *quiet) if file in alone]
             program = alone
             read_again = [note for note in read_again if note.file in alone]
             with self._left_to_a_person():

@@ -44,6 +44,10 @@ class RuntimeNames:
             return f"{self.name(file, 'init_distributed')}({arguments})"
         return f"{file.imports.module('deepspeed')}.init_distributed({timeout})"
 
+    def start_one(self, file: SourceFile) -> str:
+        """Return the expression that starts one rank, where a program has not started the several that it may."""
+        return f"{self.name(file, 'init_distributed')}(world_size=1)"
+
     def main_rank(self, file: SourceFile) -> str:
         """Return the condition that holds on rank 0."""
         if self._is_there:

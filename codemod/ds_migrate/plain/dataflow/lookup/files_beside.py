@@ -18,14 +18,18 @@ def files_beside(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
 
     Those are all files that import them, however indirectly, and everything that these import.
     """
-    imports = flow.once(_imports)
+    reached = files_used(files_using(files, flow), flow)
+    return [file for file in flow.files.values() if id(file) in reached]
+
+
+def files_using(files: Iterable[SourceFile], flow: Flow) -> list[SourceFile]:
+    """Return these files and all that import them, however indirectly, in the order of the program."""
     importers: dict[int, set[int]] = {}
-    for importer, found in imports.items():
+    for importer, found in flow.once(_imports).items():
         for key in found:
             importers.setdefault(key, set()).add(importer)
-    above = reachable(map(id, files), lambda key: importers.get(key, ()))
-    reached = set(reachable(above, lambda key: imports.get(key, ())))
-    return [file for file in flow.files.values() if id(file) in reached]
+    above = set(reachable(map(id, files), lambda key: importers.get(key, ())))
+    return [file for file in flow.files.values() if id(file) in above]
 
 
 def files_used(files: Iterable[SourceFile], flow: Flow) -> set[int]:

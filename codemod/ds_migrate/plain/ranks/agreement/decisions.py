@@ -39,8 +39,8 @@ from ds_migrate.plain.ranks.agreement.unshared_places import UnsharedPlaces, par
 from ds_migrate.plain.ranks.data.chosen_data import data_settings
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.lone_ranks import LoneRanks, parts_rank_0
-from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded
-from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
+from ds_migrate.plain.recognition.batches.shardable_loaders import loaders_to_share
+from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.plain.recognition.steps.weight_writes import WeightWrites, Write
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, targets, walk
@@ -71,9 +71,8 @@ def agree(
             Code.PLAIN_AGREEMENT, file, branch.test, "rank 0 decides for all ranks: each saves its share under this"
         )
     decided = {id(branch) for _, branch in plan.undecided}
-    makers = training_loaders([step for step, _ in plan.steps], plan.facts)
-    shares = [(file, maker) for file, maker in makers if can_be_sharded(maker, file, flow)]
-    if not shares and not are_timed(files, flow):
+    shares = loaders_to_share([step for step, _ in plan.steps], plan.facts)
+    if not shares and not are_timed([file for file in files if runs_alone(file, flow)], flow):
         return decided
     decisions = _Decisions(plan, files, staying, shares, decided, runtime, converted, review)
     decisions.agree()

@@ -27,7 +27,7 @@ from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
 from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
 from ds_migrate.plain.ranks.data.shared_noise import shared_noise
 from ds_migrate.plain.ranks.files.sample_files import sample_files
-from ds_migrate.plain.ranks.lone_scripts import may_run_alone
+from ds_migrate.plain.recognition.lone_scripts import may_run_alone
 from ds_migrate.syntax.source import SourceFile
 
 

@@ -9,7 +9,6 @@ import libcst as cst
 from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.decisions.passes.backward_passes import is_beside
-from ds_migrate.plain.decisions.passes.unwrapped_modules import wrapped_modules
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan, Review
 from ds_migrate.plain.edits.expressions import wrap
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -19,7 +18,6 @@ from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
 from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_training
 from ds_migrate.plain.ranks.data.other_sources import other_sources
-from ds_migrate.plain.ranks.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
 from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
@@ -27,12 +25,13 @@ from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, name
 from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
 from ds_migrate.plain.recognition.batches.loaders import are_mixed, loaders_of
-from ds_migrate.plain.recognition.batches.own_shares import divides_data, divides_itself, draws_itself, is_whole_stream
+from ds_migrate.plain.recognition.batches.own_shares import divides_itself, draws_itself, is_whole_stream
 from ds_migrate.plain.recognition.batches.phases import training_phase
-from ds_migrate.plain.recognition.batches.shardable_loaders import can_be_sharded, items_ignore_index
+from ds_migrate.plain.recognition.batches.shardable_loaders import items_ignore_index, loaders_to_share
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
 from ds_migrate.plain.recognition.batches.training_loaders import training_loaders  # fmt: skip
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.plain.recognition.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.source import SourceFile
 
@@ -76,8 +75,7 @@ class _Shares:
 
     Attributes:
         divided: those that the program divides by the rank already.
-        makers: those that are divided here; of a program that starts ranks itself, those that it does not divide.
-        alone: those of scripts that run on one rank as they are.
+        makers: those that are divided here: of scripts that run on one rank as they are.
     """
 
     def __init__(
@@ -92,16 +90,15 @@ class _Shares:
         self._review = review
         self._is_of_one_process = not is_called(INIT, self._flow)
         self._steps = [step for step, _ in plan.steps]
-        makers = [(f, m) for f, m in training_loaders(self._steps, self._facts) if can_be_sharded(m, f, self._flow)]
+        makers = loaders_to_share(self._steps, self._facts)
         self.divided = [(f, m) for f, m in makers if divides_itself(m, f, self._flow)]
         self.makers = [m for m in makers if self._is_of_one_process or m not in self.divided]
-        self.alone = [(file, maker) for file, maker in self.makers if runs_alone(file, self._flow)]
 
     def write(self) -> None:
         """Divide the loaders, and review what that changes."""
         self._note_sources()
         self._note_samplers()
-        if self.alone:
+        if self.makers:
             self._count_samples()
         whole, written = set[int](), set[tuple[int, str]]()
         mixed = self._mixed()
@@ -143,14 +140,7 @@ class _Shares:
             self._review(note)
 
     def _note_samplers(self) -> None:
-        """Review loaders without a sampler of a program with samplers, which stay, and those that are divided twice."""
-        if not self._is_of_one_process and wrapped_modules(self._facts) and not divides_data(self._flow):
-            for file, maker in self.makers:
-                if (file, maker) not in self.alone:
-                    message = "no sampler divides this loader: each rank trains on all its data, as it did before"
-                    advice = "leave it so for the same numbers, or give it a DistributedSampler"
-                    self._note(file, maker, message, advice)
-            self.makers = self.alone
+        """Review loaders that are divided twice."""
         for file, maker in self.divided if self._is_of_one_process else ():
             message = "this data is selected by the rank, and shard() divides it once more"
             self._note(file, maker, message, "give the loader all data, or leave out shard()")
@@ -159,15 +149,15 @@ class _Shares:
         """Let counts and averages be those of a rank's share."""
         training = training_loaders(self._steps, self._facts)
         of_ranks = {id(m) for f, m in training if not runs_alone(f, self._flow)}
-        counted = count_own_samples(self.alone, of_ranks, self._files, self._flow, self._runtime, self._converted)
-        averages = EpochAverages(self.alone, of_ranks, counted, self._flow)
+        counted = count_own_samples(self.makers, of_ranks, self._files, self._flow, self._runtime, self._converted)
+        averages = EpochAverages(self.makers, of_ranks, counted, self._flow)
         notes = averages.divide_by_share(self._files, self._runtime, self._converted)
-        draws = counted_draws(self.alone, self._flow)
+        draws = counted_draws(self.makers, self._flow)
         for note in (
             *notes,
             *averages.long_schedules(self._files),
             *draws,
-            *counted_batches(self.alone, counted, self._flow),
+            *counted_batches(self.makers, counted, self._flow),
         ):
             self._review(note)
 

@@ -16,9 +16,9 @@ from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, may_be_one
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
 from ds_migrate.plain.ranks.files.opened_files import COPIES, OPENERS, opens_to_write
-from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, code, dotted, dotted_names, last_name
 from ds_migrate.syntax.one_line import expression_text

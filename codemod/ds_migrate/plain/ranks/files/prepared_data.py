@@ -11,10 +11,10 @@ from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.looks import is_look
-from ds_migrate.plain.ranks.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.plain.ranks.rank_guards import GUARD, is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
 from ds_migrate.plain.ranks.rank_zero.output_code import OutputCode
+from ds_migrate.plain.recognition.lone_scripts import may_run_alone, runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted, last_statement, parameter, parameters
 from ds_migrate.syntax.source import SourceFile

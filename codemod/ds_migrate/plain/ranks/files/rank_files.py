@@ -1,25 +1,21 @@
 """Files of which each rank has another one, which it writes, reads and removes alone.
 
 These are temporary files, those in a temporary folder that ranks do not share, and those that a dataset keeps of the
-sample that it gives. Where the program starts the ranks itself, they are also those whose names have the number of the
-rank, or are those of the samples of its share.
+sample that it gives.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.branches.dead_branches import is_test_file
-from ds_migrate.plain.dataflow.calls.idle_functions import is_called
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.torch_names import INIT
-from ds_migrate.plain.ranks.files.sample_names import ItemNames, names_of_all_loaders
+from ds_migrate.plain.ranks.files.sample_names import ItemNames
 from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.ranks.rank_zero.commands import RUNS
-from ds_migrate.syntax.nodes import called_name, dotted, set_values, walk
+from ds_migrate.syntax.nodes import called_name, dotted, set_values
 from ds_migrate.syntax.source import SourceFile
 
 _MAKERS = ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "tempfile.TemporaryFile", "tempfile.SpooledTemporaryFile")
@@ -27,8 +23,6 @@ FOLDER = "tempfile.TemporaryDirectory"
 _JOINS = frozenset({"join", "Path"})
 _KEEPS = frozenset({"str", "fspath", "abspath", "realpath", "enter_context"})
 _OF_PATHS = frozenset({"joinpath", "resolve", "absolute", "as_posix", "with_suffix", "with_name"})
-_MAKES_TEXT = frozenset({"format", "join", "joinpath"})
-_RANK = re.compile(r"(get_|[a-z]+_)?rank")
 _DEPTH = 6
 
 
@@ -38,20 +32,16 @@ class RankFiles:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._of_items = ItemNames(flow)
-        self._counts_ranks = is_called(INIT, flow)
-        self._is_used = self._counts_ranks or any(b"tempfile" in file.data for file in flow.files.values())
+        self._is_used = any(b"tempfile" in file.data for file in flow.files.values())
 
     def is_path(self, node: cst.BaseExpression, file: SourceFile) -> bool:
         """Return whether an expression is the path of such a file."""
-        is_named = self._counts_ranks and names_of_all_loaders(self._flow).are_in(node, file)
-        return is_named or self._of_items.are_in(node, file) or self.is_one(node, file)
+        return self._of_items.are_in(node, file) or self.is_one(node, file)
 
     def is_one(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> bool:
         """Return whether an expression is such a file, or its path."""
         if not self._is_used or depth == 0:
             return False
-        if self._counts_ranks and (_is_text_with_rank(node) or self._is_numbered_by_rank(node, file)):
-            return True
         if isinstance(node, cst.IfExp):
             return self.is_one(node.body, file, depth) or self.is_one(node.orelse, file, depth)
         if isinstance(node, cst.FormattedString):
@@ -69,17 +59,6 @@ class RankFiles:
             any(self.is_one(value, file, depth - 1) for value in self._set_to(node, file))
             or self._is_given(node, file, depth)
         )
-
-    def _is_numbered_by_rank(self, node: cst.BaseExpression, file: SourceFile) -> bool:
-        """Return whether a text, or a path, has a number that is made of the rank: ``self.index = rank + start``."""
-        found = walk(node) if isinstance(node, cst.BinaryOperation) else [node]
-        texts = [part for part in found if isinstance(part, cst.FormattedString)]
-        inner = (p.expression for text in texts for p in text.parts if isinstance(p, cst.FormattedStringExpression))
-        return any(
-            isinstance(made, cst.BinaryOperation) and any(map(_names_rank, walk(made)))
-            for part in inner if isinstance(part, (cst.Name, cst.Attribute))
-            for made in self._flow.scopes(file).assigned(part)
-        )  # fmt: skip
 
     def _is_given(self, name: cst.Name, file: SourceFile, depth: int) -> bool:
         """Return whether a name is a parameter for which all calls, but those of tests, give such a file."""
@@ -117,17 +96,3 @@ def is_own_folder(made: cst.Call, file: SourceFile, flow: Flow) -> bool:
     block = file.parent(item) if isinstance(item, cst.WithItem) else None
     calls = file.nodes(cst.Call, below=block.body) if isinstance(block, cst.With) else ()
     return block is None or any(flow.is_call_of(call, file, RUNS) and not is_guarded(call, file) for call in calls)
-
-
-def _is_text_with_rank(node: cst.BaseExpression) -> bool:
-    """Return whether a text, or a path, is made with the number of the rank: ``f"log_{rank}.txt"``."""
-    parts = list(walk(node)) if isinstance(node, (cst.FormattedString, cst.BinaryOperation, cst.Call)) else []
-    has_text = any(isinstance(part, (cst.SimpleString, cst.FormattedString)) for part in parts)
-    is_text = not isinstance(node, cst.Call) or called_name(node).rpartition(".")[2] in _MAKES_TEXT
-    return is_text and has_text and any(map(_names_rank, parts))
-
-
-def _names_rank(node: cst.CSTNode) -> bool:
-    """Return whether a name, or a key, is that of the number of a rank."""
-    text = node.value.strip("\"'") if isinstance(node, (cst.Name, cst.SimpleString)) else ""
-    return _RANK.fullmatch(text.lower()) is not None

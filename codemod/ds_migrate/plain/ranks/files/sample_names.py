@@ -9,7 +9,6 @@ import libcst as cst
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import is_label, names_in
-from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.syntax.nodes import called_name, operands, parameters
 from ds_migrate.syntax.source import SourceFile
 
@@ -66,17 +65,6 @@ class SampleNames:
             return False
         is_share = over is not None and self._values.are_shares(self._flow.values(over, file))
         return is_share or (over is not None and self._values.differs(over, file))
-
-
-def names_of_all_loaders(flow: Flow) -> SampleNames:
-    """Return the paths that samples of any loader name, for a program that divides its data itself."""
-    return flow.once(_names_of_all_loaders)
-
-
-def _names_of_all_loaders(flow: Flow) -> SampleNames:
-    calls = flow.nodes(cst.Call)
-    loaders = frozenset(v for file, call in calls for v in of_kind(flow.values(call, file), Kind.LOADER))
-    return SampleNames(flow, RankValues(flow, loaders, frozenset()))
 
 
 class ItemNames:

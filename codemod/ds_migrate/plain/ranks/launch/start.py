@@ -21,6 +21,7 @@ from ds_migrate.plain.ranks.launch.given_models import GivenModels
 from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, starts_group, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
+from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, code, dotted
 from ds_migrate.syntax.source import SourceFile
@@ -66,19 +67,19 @@ def start_ranks(
     for file, call in groups:
         after = behind_condition(facts, file, call)
         entries = None if after is None or entries is None else [*entries, *after]
-    alone = "world_size=1" if workers else ""  # a program that has not started the ranks it was given by a flag
     for file, statement in beside_workers(workers, groups, facts):
         if file.edits.once(statement, _START):
-            file.before(statement, f"{runtime.name(file, 'init_distributed')}({alone})", first=True)
+            file.before(statement, runtime.start_one(file), first=True)
     draws = EarlyDraws(program, facts.flow)
     starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     if groups and entries is not None:
         for file, statement in entries:
             if file.edits.once(statement, _START):
-                file.after(statement, f"{runtime.name(file, 'init_distributed')}({alone})")
+                file.after(statement, runtime.start_one(file))
         for file, statement in ways_past(groups, facts):
             if file.edits.once(statement, _START):
-                file.before(statement, f"{runtime.name(file, 'init_distributed')}()", first=True)
+                start = runtime.start(file) if runs_alone(file, facts.flow) else runtime.start_one(file)
+                file.before(statement, start, first=True)
                 converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
         starts = [entry for entry in starts if not starts_group(*entry[:2], groups, facts)]
     given = GivenModels(facts)

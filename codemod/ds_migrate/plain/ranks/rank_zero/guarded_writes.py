@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import libcst as cst
-
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import runs_in_turn
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
 from ds_migrate.plain.ranks.files.path_users import users_of, users_of_folder
 from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.plain.ranks.files.waits import loads_weights
-from ds_migrate.plain.ranks.lone_scripts import runs_alone
-from ds_migrate.plain.ranks.rank_guards import GUARD, NOWHERE, is_guarded
+from ds_migrate.plain.ranks.rank_guards import NOWHERE, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.source import SourceFile
 
 
 def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopFacts) -> list[Note]:
-    """Let ranks wait before they read what rank 0 alone writes; return where they cannot.
-
-    A script that starts ranks itself has them wait for what it writes on one rank: not for what has a guard now.
-    """
+    """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
     notes: list[Note] = []
     listing = set[int]()
     unordered: list[Read] = []
     for file, call, path in writes:
         if runs_in_turn(call, file):
             continue  # the others come when it is written
-        is_rank_0s = is_guarded(call, file) if runs_alone(file, facts.flow) else _has_new_guard(call, file)
+        is_rank_0s = is_guarded(call, file)
         write = file, call, path
         users = users_of(write, readers, facts.flow)
         for read in [*readers.of(call, path, file), *users] if is_rank_0s else ():
@@ -60,8 +53,3 @@ def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopF
     ordered = {(note.file, note.node) for note in notes}
     message = "a rank may read this file before rank 0 has written it, where one run does both"
     return [*notes, *note_of_callers(message, (r for r in unordered if r not in ordered), facts)]
-
-
-def _has_new_guard(node: cst.CSTNode, file: SourceFile) -> bool:
-    """Return whether the conversion has put a guard around a node."""
-    return any(file.edits.is_done(outer, GUARD) for outer in (node, *file.ancestors(node)))

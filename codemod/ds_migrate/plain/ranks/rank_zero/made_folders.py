@@ -12,10 +12,10 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.files.looks import looks_below
 from ds_migrate.plain.ranks.idle_code import is_idle
-from ds_migrate.plain.ranks.lone_scripts import runs_alone
 from ds_migrate.plain.ranks.processes.time_texts import has_time_stamp
 from ds_migrate.plain.ranks.rank_guards import guard_line, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
+from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, walk
 from ds_migrate.syntax.source import SourceFile

@@ -6,8 +6,6 @@ import re
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.calls.idle_functions import is_called
-from ds_migrate.plain.dataflow.torch_names import INIT
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import HELPERS
 from ds_migrate.plain.decisions.plan import ProgramPlan
@@ -70,7 +68,6 @@ _SAVED_OBJECTS = {
 _PLOTS = "matplotlib."
 _DEPTH = 4
 _OF_TABLES = re.compile(r"path|buf|file|fname|writer")
-_RANK = re.compile(r"(get_|[a-z]+_)?rank")
 
 
 class OutputCalls:
@@ -101,7 +98,7 @@ class OutputCalls:
         )
         writers = {"write": tuple(BARS), **_CONSOLES}.items()
         is_print |= any(self._is_of_made(call, method, makers, file) for method, makers in writers)
-        return is_screen and is_print and not (is_called(INIT, self._flow) and _names_rank(call))
+        return is_screen and is_print
 
     def saves(self, call: cst.Call, file: SourceFile) -> bool:
         """Return whether a call saves, copies or removes files of the program."""
@@ -238,8 +235,3 @@ def _names_file(call: cst.Call) -> bool:
     return any(
         arg.keyword is None or not is_table or _OF_TABLES.search(arg.keyword.value) is not None for arg in call.args
     )
-
-
-def _names_rank(call: cst.Call) -> bool:
-    """Return whether a line names the rank that prints it, as what each rank is to print does."""
-    return any(isinstance(part, cst.Name) and _RANK.fullmatch(part.value) for arg in call.args for part in walk(arg))

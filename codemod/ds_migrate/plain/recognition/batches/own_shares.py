@@ -8,7 +8,7 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
-from ds_migrate.syntax.nodes import argument, called_name, dotted, last_name, targets, walk
+from ds_migrate.syntax.nodes import argument, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _NUMBERS = frozenset(
@@ -17,7 +17,6 @@ _NUMBERS = frozenset(
 )  # fmt: skip
 _RANKS = frozenset({"rank", "global_rank", "shard", "shard_id", "get_rank", "Get_rank"})
 _TAKE = frozenset({"range", "arange", "islice", "split_dataset_by_node"})
-_TAKE_SHARE = frozenset({"split_dataset_by_node", "split_by_node", "DistributedProxySampler"})
 _OF_SAMPLERS = frozenset({"__iter__", "_get_iterator", "_index_sampler", "sampler", "batch_sampler"})
 _DEPTH = 3
 
@@ -63,23 +62,6 @@ def draws_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
         if "dataset" in used and not taken & _OF_SAMPLERS:
             return True
     return False
-
-
-def divides_data(flow: Flow) -> bool:
-    """Return whether anything in a program divides data among ranks, as a ``DistributedSampler`` does."""
-    is_chosen = any(_is_share_sampler(name.value) for _, name in flow.nodes(cst.Name))  # as in ``A if alone else B``
-    for file, call in flow.nodes(cst.Call):
-        name = called_name(call)
-        if _is_share_sampler(name) or name in _TAKE_SHARE or argument(call, None, "num_replicas") is not None:
-            return True
-        if is_chosen and any(_is_share_sampler(value.name) for value in flow.values(call.func, file)):
-            return True
-    return False
-
-
-def _is_share_sampler(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return "Distributed" in last and "Sampler" in last
 
 
 def _takes_share(node: cst.BaseExpression, file: SourceFile, flow: Flow, depth: int) -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.recognition.batches.training_loaders import training_loaders
+from ds_migrate.plain.recognition.facts import LoopFacts, Step
+from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.syntax.branches import parting
 from ds_migrate.syntax.nodes import argument, code, dotted, parameters, walk
 from ds_migrate.syntax.source import SourceFile
@@ -40,7 +45,15 @@ def _replaces(draw: cst.Call, read: cst.Name, file: SourceFile) -> bool:
     return condition is not None and "random" not in code(condition.test)
 
 
-def can_be_sharded(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
+def loaders_to_share(steps: Sequence[Step], facts: LoopFacts) -> list[tuple[SourceFile, cst.Call]]:
+    """Return the calls that make the loaders of which ranks get shares: a program that starts ranks knows its own."""
+    return [
+        (file, maker) for file, maker in training_loaders(steps, facts)
+        if runs_alone(file, facts.flow) and _can_be_shared(maker, file, facts.flow)
+    ]  # fmt: skip
+
+
+def _can_be_shared(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a loader gives all data to each rank, and can give each a share."""
     for name in ("sampler", "batch_sampler"):
         given = argument(maker, None, name)
