@@ -655,3 +655,19 @@ def test_only_rank_0_writes_to_a_screen_that_an_object_keeps(tmp_path: Path) -> 
     text = after(tmp_path, helpers, "console.line('end')\nsys.stderr = console\n")
     assert "def line(self, text):\n        if is_main_rank():\n            self.out.write(text)\n" in text
     assert "def write(self, text):\n        self.out.write(text)\n" in text
+
+
+def test_a_guard_is_indented_as_most_blocks_are_where_the_first_one_is_odd(tmp_path: Path) -> None:
+    helpers = """
+        def first():
+           return 1
+
+
+        def show(count):
+            if count:
+                count += 1
+            print(count)
+            return count
+    """
+    text = after(tmp_path, helpers, "\nshow(first())\n")
+    assert "    if is_main_rank():\n        print(count)\n" in text and "def first():\n   return 1\n" in text

@@ -39,6 +39,31 @@ class SourceError(Exception):
         self.finding = Finding(code, Severity.ERROR, line, message, column, help=advice)
 
 
+def _parsed(data: bytes) -> cst.Module:
+    """Return the tree of a file. New blocks are indented as its first one, but by four where that is an odd one."""
+    module = cst.parse_module(data)
+    width = len(module.default_indent)
+    if width % 2 and not module.default_indent.strip(" "):
+        of_width, of_four = (len(re.findall(rb"(?m)^ {%d}\S" % number, data)) for number in (width, 4))
+        if of_four > of_width:
+            kept = module.visit(_WithIndents(module.default_indent))
+            assert isinstance(kept, cst.Module)
+            return kept.with_changes(default_indent="    ")
+    return module
+
+
+class _WithIndents(cst.CSTTransformer):
+    """Writes the default indent to the blocks that have it."""
+
+    def __init__(self, indent: str) -> None:
+        super().__init__()
+        self._indent = indent
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        is_default = isinstance(original_node, cst.IndentedBlock) and original_node.indent is None
+        return updated_node.with_changes(indent=self._indent) if is_default else updated_node
+
+
 class SourceFile:
     """A parsed Python file.
 
@@ -64,7 +89,7 @@ class SourceFile:
         self._reported_lines = reported_lines
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
         try:
-            self.module = cst.parse_module(data)
+            self.module = _parsed(data)
         except cst.ParserSyntaxError as error:
             # Python has parsed it before. The error's line and column can be those of another token.
             message = f"libcst, which writes the conversion, cannot parse this file, though Python can: {error.message}"
