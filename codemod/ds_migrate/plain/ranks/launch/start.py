@@ -67,20 +67,24 @@ def start_ranks(
     for file, call in groups:
         after = behind_condition(facts, file, call)
         entries = None if after is None or entries is None else [*entries, *after]
+    one_rank = "one rank trains where the program has not started several"
     for file, statement in beside_workers(workers, groups, facts):
         if file.edits.once(statement, _START):
             file.before(statement, runtime.start_one(file), first=True)
+            converted(Code.PLAIN_DISTRIBUTED, file, statement, one_rank)
     draws = EarlyDraws(program, facts.flow)
     starts = [entry for site in facts.all_sites for entry in beginnings(facts, site, fixed, draws)]
     if groups and entries is not None:
         for file, statement in entries:
             if file.edits.once(statement, _START):
                 file.after(statement, runtime.start_one(file))
+                converted(Code.PLAIN_DISTRIBUTED, file, statement, one_rank)
         for file, statement in ways_past(groups, facts):
             if file.edits.once(statement, _START):
-                start = runtime.start(file) if runs_alone(file, facts.flow) else runtime.start_one(file)
-                file.before(statement, start, first=True)
-                converted(Code.PLAIN_DISTRIBUTED, file, statement, "init_distributed() starts the ranks here too")
+                is_alone = runs_alone(file, facts.flow)
+                file.before(statement, runtime.start(file) if is_alone else runtime.start_one(file), first=True)
+                message = "init_distributed() starts the ranks here too" if is_alone else one_rank
+                converted(Code.PLAIN_DISTRIBUTED, file, statement, message)
         starts = [entry for entry in starts if not starts_group(*entry[:2], groups, facts)]
     given = GivenModels(facts)
     for file, statement, later in starts:
