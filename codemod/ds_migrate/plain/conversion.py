@@ -15,8 +15,8 @@ from ds_migrate.plain.dataflow.flow import Flow, Given
 from ds_migrate.plain.dataflow.lookup.files_beside import files_used
 from ds_migrate.plain.parts.editing import PartEditing
 from ds_migrate.plain.parts.part import Part, find_parts, operations_of, used_first
+from ds_migrate.plain.parts.related_parts import merge_sharing
 from ds_migrate.plain.parts.results import part_results
-from ds_migrate.plain.parts.shared_models import merge_sharing
 from ds_migrate.plain.programs.parsed_files import ParsedFiles
 from ds_migrate.plain.programs.program import LARGEST_PROGRAM, Program
 from ds_migrate.plain.programs.program_results import ProgramResults

@@ -12,9 +12,8 @@ from ds_migrate.plain.decisions.gradients.gradient_clearing import decide_cleari
 from ds_migrate.plain.decisions.gradients.own_steps import decide_own_steps
 from ds_migrate.plain.decisions.naming.engine_names import EngineNames
 from ds_migrate.plain.decisions.passes.backward_passes import assign_backwards, name_steps
-from ds_migrate.plain.decisions.passes.distributed import decide_no_sync
+from ds_migrate.plain.decisions.passes.distributed import decide_no_sync, review_unwrapped
 from ds_migrate.plain.decisions.passes.forward_passes import decide_forwards
-from ds_migrate.plain.decisions.passes.unwrapped_modules import review_unwrapped
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.decisions.scaling.loss_scaling import decide_scaling
 from ds_migrate.plain.decisions.without_runtime import refuse_inexact

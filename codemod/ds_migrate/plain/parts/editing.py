@@ -16,8 +16,8 @@ from ds_migrate.plain.decisions.decide import decide
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.editor import Editor
 from ds_migrate.plain.edits.runtime_names import RuntimeNames
-from ds_migrate.plain.parts.loops_beside import review_loops_beside
 from ds_migrate.plain.parts.part import Part
+from ds_migrate.plain.parts.related_parts import review_loops_beside
 from ds_migrate.plain.parts.results import loop_name, written_configs
 from ds_migrate.plain.parts.undecided_calls import review_undecided
 from ds_migrate.plain.recognition.facts import LoopFacts, Refusal, Step

@@ -20,7 +20,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.parts.part import Part
 from ds_migrate.plain.recognition.steps.operations import is_of_wrapper
-from ds_migrate.plain.recognition.steps.stand_in_scalers import is_stand_in
+from ds_migrate.plain.recognition.steps.stepping_classes import is_stand_in
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.module_start import asks_for_main
 from ds_migrate.syntax.nodes import dotted

@@ -15,9 +15,8 @@ from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Variable, of_kind
 from ds_migrate.plain.decisions.naming.free_names import FreeNames, free_in, last_part, named_like
-from ds_migrate.plain.decisions.naming.rebound_optimizers import may_hold_another
+from ds_migrate.plain.decisions.naming.unnamed_engines import is_kept_in_module, is_of_module, may_hold_another
 from ds_migrate.plain.recognition.creation.containers import Item, item_at
-from ds_migrate.plain.recognition.creation.module_attributes import is_kept_in_module, is_of_module
 from ds_migrate.plain.recognition.facts import Site
 from ds_migrate.syntax.nodes import code, dotted, parameters, set_values, targets
 from ds_migrate.syntax.source import SourceFile

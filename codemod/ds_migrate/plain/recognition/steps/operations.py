@@ -17,10 +17,8 @@ from ds_migrate.plain.recognition.origins.origin import Origin, Origins
 from ds_migrate.plain.recognition.steps.attacks import attacked_names, find_attacks
 from ds_migrate.plain.recognition.steps.clip_calls import is_clip
 from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_calls, loss_given
-from ds_migrate.plain.recognition.steps.mixed_steps import find_mixed_steps
 from ds_migrate.plain.recognition.steps.operation_arguments import is_empty, is_of_second_order, is_off
-from ds_migrate.plain.recognition.steps.stand_in_scalers import without_stand_ins
-from ds_migrate.plain.recognition.steps.unnamed_classes import is_of_unnamed_class
+from ds_migrate.plain.recognition.steps.stepping_classes import find_mixed_steps, is_of_unnamed_class, without_stand_ins
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, dotted, is_literal, parameters, receiver, walk
 from ds_migrate.syntax.one_line import expression_text

@@ -1,8 +1,9 @@
-"""Classes of a program that take the place of a GradScaler where there is none, and leave losses and steps alone."""
+"""Classes of a program that step optimizers: in the place of a GradScaler or of an optimizer, or named by nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -11,6 +12,8 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.recognition.facts import Refusal, Step
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import body_of, docstring, dotted, positional, receiver
+from ds_migrate.syntax.one_line import expression_text
+from ds_migrate.syntax.source import SourceFile
 
 _METHODS = ("scale", "unscale_", "step", "update")
 
@@ -55,3 +58,53 @@ def _leaves_alone(method: cst.FunctionDef) -> bool:
     if method.name.value == "step":
         return len(results) == 1 and dotted(receiver(results[0], "step")) in given
     return all(result is None or dotted(result) == "None" for result in results)
+
+
+def find_mixed_steps(steps: Sequence[Step], flow: Flow) -> Iterator[Refusal]:
+    """Yield why an engine cannot take the place of what is stepped: there is none where the object is of a class."""
+    stepping = {id(step.function) for step in steps if step.function is not None}
+    for step in steps:
+        if step.scaler is not None:
+            continue
+        for method in of_kind(flow.values(step.call.func, step.file), Kind.METHOD):
+            function, file = flow.node(method), flow.file(method)
+            owner = file.class_around(function) if id(function) in stepping else None
+            if owner is None or not isinstance(owner, cst.ClassDef) or flow.classes.is_optimizer(owner, file):
+                continue
+            yield Refusal(
+                Code.PLAIN_UNTRACED, step.file, step.node,
+                f"{expression_text(step.owner)} is an optimizer in one run and a {owner.name.value}, which steps "
+                "optimizers itself, in another",
+                f"have {owner.name.value} hold the one optimizer too, so that one class steps in all runs",
+            )  # fmt: skip
+            break
+
+
+# Calls that may lead to a class by a name that is made when the program runs.
+_BY_NAME = re.compile(
+    rb"(?<![\w.])(?<!def )(?:(?:eval|exec|globals|__import__)\(|vars\([^)\n]*\)\[|getattr\([^,\n]*,(?!\s*[\"']))"
+    rb"|\bimportlib\b|\b__dict__\["
+)
+
+
+def is_of_unnamed_class(node: cst.CSTNode, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a node is in a class that no file of a program names, in a file that trains without it.
+
+    A class that calls ``backward()`` has a loop, which another program may run.
+    """
+    classes = [outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)]
+    if not classes:
+        return False
+    return flow.once(_is_unnamed, classes[-1], file)
+
+
+def _is_unnamed(flow: Flow, owner: cst.ClassDef, file: SourceFile) -> bool:
+    has_bases = any(dotted(base.value) != "object" for base in owner.bases)
+    if has_bases or owner.decorators or file.parent(owner) is not file.module:
+        return False
+    passes = file.attributes_by_name.get("backward", ())
+    if not passes or any(outer is owner for one in passes for outer in file.ancestors(one)):
+        return False
+    word = re.compile(rb"\b%s\b" % owner.name.value.encode())
+    data = [other.data for other in flow.files.values()]
+    return sum(len(word.findall(each)) for each in data) == 1 and not any(map(_BY_NAME.search, data))
