@@ -13,10 +13,12 @@ from ds_migrate.syntax.source import SourceFile
 
 
 def is_idle(node: cst.CSTNode, file: SourceFile, facts: LoopFacts) -> bool:
-    """Return whether a node of a helper file never runs with the loop: idle, or in another script."""
+    """Return whether a node of a helper file never runs with the loop: idle, in another script or command."""
     if file in facts.training_files:
         return False
     is_in_script = any(map(asks_for_main, (node, *file.ancestors(node))))
     training = set(map(id, facts.training_files))
     is_other_script = is_in_script and not training & files_used([file], facts.flow)
-    return is_other_script or runs_in_tests(node, file, facts.flow) or idle_functions(facts.flow).hold(node, file)
+    idle = idle_functions(facts.flow)
+    is_run = not is_other_script and not runs_in_tests(node, file, facts.flow)
+    return not is_run or idle.hold(node, file) or idle.leave_by_training(node, file)

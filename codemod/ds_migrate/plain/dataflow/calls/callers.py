@@ -87,14 +87,17 @@ class Callers:
     def ends(
         self, node: cst.BaseExpression, file: SourceFile, depth: int = 2 * _DEPTH
     ) -> Iterator[tuple[cst.BaseExpression, SourceFile]]:
-        """Yield what an expression may be, through names, attributes, arguments and their default values."""
+        """Yield what an expression may be, through names, attributes, arguments and their default values.
+
+        A parameter is one of them itself where nothing calls its function: code outside of the program may give it.
+        """
         found = list(self.sources(node, file)) if isinstance(node, (cst.Name, cst.Attribute)) and depth else []
-        function = file.function(node) if isinstance(node, cst.Name) and depth else None
+        function = self._flow.scopes(file).function_of_parameter(node) if depth else None
         param = parameter(function, dotted(node)) if function is not None else None
         found += [(param.default, file)] if param is not None and param.default is not None else []
         for value, home in found:
             yield from self.ends(value, home, depth - 1)
-        if not found:
+        if not found or (function is not None and not self.of(function)):
             yield node, file
 
     def variables(self, node: cst.BaseExpression, file: SourceFile, depth: int = _DEPTH) -> frozenset[Variable]:

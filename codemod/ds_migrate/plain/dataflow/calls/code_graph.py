@@ -9,6 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, are_all
 from ds_migrate.plain.reachability import reachable
+from ds_migrate.syntax.nodes import dotted, targets
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -18,6 +19,7 @@ class CodeGraph:
     def __init__(self, files: Collection[SourceFile], flow: Flow) -> None:
         self._functions = {file: file.nodes(cst.FunctionDef) for file in files}
         self._names = {key: set[str]() for file in files for key in self.of(file)}
+        self._exports = {key: set[str]() for key in self._names}  # of __all__
         self._calls = {key: set[int]() for key in self._names}
         self._by_name: dict[str, set[int]] = {}
         self._of_class: dict[str, set[int]] = {}
@@ -38,7 +40,7 @@ class CodeGraph:
                     if not isinstance(file.parent(name), cst.ClassDef) and not _makes_object(name, file):
                         self._passed[key_around(name, file)].add(name.value)
             for text in file.nodes(cst.SimpleString):
-                self._names[key_around(text, file)].add(text.raw_value)
+                (self._exports if _is_exported(text, file) else self._names)[key_around(text, file)].add(text.raw_value)
                 self._passed[key_around(text, file)].add(text.raw_value)
             for function in self._functions[file]:
                 self._by_name.setdefault(function.name.value, set()).add(id(function))
@@ -58,6 +60,10 @@ class CodeGraph:
         """Return this code, and all functions that it names or calls, however indirectly."""
         return set(reachable(start, self._following))
 
+    def used_by(self, start: set[int]) -> set[int]:
+        """Return this code, and all that it names or calls, however indirectly, other than to export it."""
+        return set(reachable(start, self._used))
+
     def leading_to(self, found: set[int]) -> set[int]:
         """Return this code, and all that names or calls it, or hands on the class of a method, however indirectly.
 
@@ -70,7 +76,7 @@ class CodeGraph:
             classes = {name for name, keys in self._of_class.items() if keys & found}
             new = {
                 key for key, used in self._names.items()
-                if used & names or self._passed[key] & classes or self._calls[key] & found
+                if (used | self._exports[key]) & names or self._passed[key] & classes or self._calls[key] & found
             }  # fmt: skip
             if new <= found:
                 return found
@@ -87,6 +93,9 @@ class CodeGraph:
         return set(reachable({key}, lambda one: before.get(one, ())))
 
     def _following(self, key: int) -> set[int]:
+        return self._used(key).union(*(self._by_name.get(name, ()) for name in self._exports[key]))
+
+    def _used(self, key: int) -> set[int]:
         return self._calls[key].union(*(self._by_name.get(name, ()) for name in self._names[key]))
 
 
@@ -106,6 +115,12 @@ def _makes_object(name: cst.Name, file: SourceFile) -> bool:
     if isinstance(node, cst.Attribute) and node.attr is name:
         func, node = node, file.parent(node)
     return isinstance(node, cst.Call) and node.func is func and not isinstance(file.parent(node), cst.Arg)
+
+
+def _is_exported(text: cst.SimpleString, file: SourceFile) -> bool:
+    """Return whether a text is one of ``__all__``."""
+    lines = (outer for outer in file.ancestors(text) if isinstance(outer, (cst.Assign, cst.AnnAssign, cst.AugAssign)))
+    return any(dotted(target) == "__all__" for line in lines for target in targets(line))
 
 
 def key_around(node: cst.CSTNode, file: SourceFile) -> int:

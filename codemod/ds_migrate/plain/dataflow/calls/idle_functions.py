@@ -63,6 +63,8 @@ class IdleFunctions:
             if id(file.module) in training and not any(map(asks_for_main, file.nodes(cst.If)))
         }  # fmt: skip
         used = files_used(trained, flow)
+        beside = unnamed.union(id(file.module) for file in files if id(file) in used)
+        self._beside_training = graph.used_by(beside | training)
         self._others = {
             file for file in flow.files.values()
             if file not in files or not (id(file) in used or begun & files_used([file], flow))
@@ -74,6 +76,11 @@ class IdleFunctions:
             return True
         functions = (outer for outer in (node, *file.ancestors(node)) if isinstance(outer, cst.FunctionDef))
         return any(id(function) not in self._running for function in functions)
+
+    def leave_by_training(self, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Return whether code that leads to no backward pass alone runs a node, as another command of a program."""
+        key = key_around(node, file)
+        return key in self._running and key not in self._beside_training
 
     def are_apart(self, one: Place, other: Place) -> bool:
         """Return whether no run of the program comes to two places: none of its modules and commands names both.

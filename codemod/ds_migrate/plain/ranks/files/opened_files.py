@@ -68,7 +68,8 @@ def _modes_of(call: cst.Call, file: SourceFile, flow: Flow) -> list[str | None]:
 
 def _modes(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> Iterator[str | None]:
     """Yield what a mode may be, also where a name, an attribute or a parameter holds it; None is any."""
-    for end, home in flow.callers.ends(node, file):
+    ends = list(flow.callers.ends(node, file))
+    for end, home in [one for one in ends if not isinstance(one[0], cst.Name)] or ends:
         if isinstance(end, cst.IfExp):
             yield from (*_modes(end.body, home, flow), *_modes(end.orelse, home, flow))
         else:
