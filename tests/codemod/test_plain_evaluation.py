@@ -348,6 +348,39 @@ def test_steps_of_one_function_without_a_loader_are_for_one_review(tmp_path: Pat
     assert finding.code == "DSM612" and finding.message.startswith("no DataLoader feeds this step")
 
 
+FED_BY_CALLERS = """
+class Learner:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def fit(self, batches):
+        {loop}
+            self.optimizer.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+learner = Learner(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "found"),
+    [
+        ("for i, (x, y) in enumerate(batches):", ["a caller that is not here gives this step its batches"]),
+        ("for x, y in [batches] * 3:", ["no DataLoader feeds this step"]),
+        ("if (x := batches[0]) is not (y := batches[1]):", []),
+    ],
+)
+def test_steps_whose_batches_come_from_callers_that_are_not_here_are_not_said_to_have_no_loader(
+    loop: str, found: list[str], tmp_path: Path
+) -> None:
+    report = run(tmp_path, train=HEADER + FED_BY_CALLERS.format(loop=loop))
+    reviews = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == "DSM612"]
+    assert [message.partition(": several ")[0].partition(", which")[0] for message in reviews] == found
+
+
 ROUNDS = """
 class Strategy:
     def train(self):

@@ -339,7 +339,8 @@ def test_data_that_a_program_selects_by_the_rank_is_not_divided_once_more(
     is_selected = "Everything" not in selected
     assert (b"(DataLoader(found" in (report.files[0].after or b"")) is not starts
     reviews = [f.message for _, f in report.findings(Severity.REVIEW) if f.code == Code.PLAIN_SAMPLER]
-    assert any("selected by the rank" in message for message in reviews) is (is_selected and not starts)
+    is_divided = is_selected and "Read(" not in selected  # shard() leaves a stream as it is
+    assert any("selected by the rank" in message for message in reviews) is (is_divided and not starts)
 
 
 MADE_FIRST = """

@@ -25,7 +25,7 @@ from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, name
 from ds_migrate.plain.recognition.batches.loader_rounds import LoaderName
 from ds_migrate.plain.recognition.batches.loader_uses import only_trains
 from ds_migrate.plain.recognition.batches.loaders import are_mixed, loaders_of
-from ds_migrate.plain.recognition.batches.own_shares import divides_itself, draws_itself, is_whole_stream
+from ds_migrate.plain.recognition.batches.own_shares import divides_itself, draws_itself, is_whole_stream, streams
 from ds_migrate.plain.recognition.batches.phases import training_phase
 from ds_migrate.plain.recognition.batches.shardable_loaders import items_ignore_index, loaders_to_share
 from ds_migrate.plain.recognition.batches.single_draws import is_of_one_round
@@ -33,6 +33,7 @@ from ds_migrate.plain.recognition.batches.training_loaders import training_loade
 from ds_migrate.plain.recognition.facts import LoopFacts, Step
 from ds_migrate.plain.recognition.lone_scripts import calls_that_start_ranks, may_run_alone, runs_alone
 from ds_migrate.rules.codes import Code
+from ds_migrate.syntax.nodes import called_name
 from ds_migrate.syntax.source import SourceFile
 
 
@@ -57,6 +58,23 @@ def _is_fed(step: Step, plan: ProgramPlan) -> bool:
         return False
     last = max(places, key=lambda backward: backward.position)
     return bool(training_loaders([replace(step, node=last.node)], plan.facts))
+
+
+def _is_fed_by_callers(step: Step, facts: LoopFacts) -> bool:
+    """Return whether a loop around a step runs over a parameter of a function for which no call gives anything."""
+    flow = facts.flow
+    return any(
+        isinstance(part, cst.Name)
+        and flow.scopes(file).function_of_parameter(part) is not None
+        and not flow.callers.given(part, file)
+        for file, source in sources_of(step.file, step.node, facts, depth=3)
+        for part in (source, *(_batches_of(source) if isinstance(source, cst.Call) else ()))
+    )
+
+
+def _batches_of(call: cst.Call) -> list[cst.BaseExpression]:
+    """Return what a call passes on one after the other, as ``enumerate()`` does; a range counts."""
+    return [arg.value for arg in call.args if called_name(call) not in ("range", "trange")]
 
 
 def share_data(
@@ -119,8 +137,13 @@ class _Shares:
                 self._review(note)
 
     def _note_sources(self) -> None:
-        """Review the steps that no loader feeds."""
-        unfed = [step for step in self._steps if not (starts_ranks(step, self._facts) or _is_fed(step, self._plan))]
+        """Review the steps in loops that no loader feeds; without a loop, code that is not here has one."""
+        callers = self._flow.callers
+        unfed = [
+            step for step in self._steps
+            if callers.may_run_often(step.file, step.node)
+            and not (starts_ranks(step, self._facts) or _is_fed(step, self._plan))
+        ]  # fmt: skip
         advice = (
             "let each rank draw other samples, by a separate seed or a share of the data, and rank_0_decides() "
             "what these would end or skip"
@@ -135,6 +158,8 @@ class _Shares:
                 "each round makes this step's loaders for one batch" if is_of_round else "no DataLoader feeds this step"
             )
             message = f"{reason}: several ranks train on the same data{beside}"
+            if _is_fed_by_callers(step, self._facts):
+                message = "a caller that is not here gives this step its batches, which nothing divides among ranks"
             self._note(step.file, step.node, message, advice)
         for note in other_sources(self._steps, self._facts, advice) if self._is_of_one_process else ():
             self._review(note)
@@ -142,8 +167,9 @@ class _Shares:
     def _note_samplers(self) -> None:
         """Review loaders that are divided twice."""
         for file, maker in self.divided if self._is_of_one_process else ():
-            message = "this data is selected by the rank, and shard() divides it once more"
-            self._note(file, maker, message, "give the loader all data, or leave out shard()")
+            if not streams(maker, file, self._flow):
+                message = "this data is selected by the rank, and shard() divides it once more"
+                self._note(file, maker, message, "give the loader all data, or leave out shard()")
 
     def _count_samples(self) -> None:
         """Let counts and averages be those of a rank's share."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, of_kind
 from ds_migrate.syntax.nodes import argument, dotted, last_name, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
@@ -30,19 +30,24 @@ def divides_itself(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return any(_takes_share(arg.value, file, flow, _DEPTH) for arg in given if arg is not None)
 
 
+def streams(maker: cst.Call, file: SourceFile, flow: Flow) -> list[Value]:
+    """Return the datasets of a loader where all are of classes of the program that stream their samples."""
+    dataset = argument(maker, 0, "dataset")
+    made = of_kind(flow.values(dataset.value, file), Kind.INSTANCE) if dataset is not None else NOTHING
+    return list(made) if all(_is_stream(value, flow) for value in made) else []
+
+
 def is_whole_stream(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     """Return whether a loader's dataset, of a class of the program, streams its samples and counts no ranks."""
+    found = streams(maker, file, flow)
     dataset = argument(maker, 0, "dataset")
-    if dataset is None or _counts_ranks(dataset):
-        return False
-    made = of_kind(flow.values(dataset.value, file), Kind.INSTANCE)
-    return bool(made) and all(_is_whole_stream(value, flow) for value in made)
+    is_counted = dataset is not None and _counts_ranks(dataset)
+    return bool(found) and not is_counted and not any(_counts_ranks(flow.node(value)) for value in found)
 
 
-def _is_whole_stream(value: Value, flow: Flow) -> bool:
+def _is_stream(value: Value, flow: Flow) -> bool:
     bases = flow.classes.external_bases(value.key)
-    is_stream = any(name.startswith("torch.") and name.endswith(".IterableDataset") for name in bases)
-    return is_stream and not _counts_ranks(flow.node(value))
+    return any(name.startswith("torch.") and name.endswith(".IterableDataset") for name in bases)
 
 
 def _counts_ranks(node: cst.CSTNode) -> bool:
