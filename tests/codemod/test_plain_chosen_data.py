@@ -9,8 +9,8 @@ from ds_migrate.findings import Severity
 from plain_loops import HEADER, run
 
 CHOSEN = (
-    "this data is chosen by what differs by rank, as outputs and losses do: each rank would have another selection, "
-    "and divide it by rank 0's indices"
+    "outputs of the model, or what training collects of a share, choose this data: each rank would have another "
+    "selection, and divide it by rank 0's indices"
 )
 CLEAN = """\
 from torch.utils.data import Dataset, Subset, SubsetRandomSampler
@@ -63,32 +63,31 @@ def test_data_that_outputs_of_the_model_choose_are_for_review(loader: str, tmp_p
     assert not _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen="kept = kept[1:]"))
 
 
-@pytest.mark.parametrize(("read", "found"), [("rows.values()", []), ("rows.values", [CHOSEN])])
-def test_the_items_of_a_dict_are_not_an_attribute_that_holds_outputs(
-    read: str, found: list[str], tmp_path: Path
-) -> None:
+def _differs(tmp_path: Path, chosen: str, before: str = "") -> bool:
+    """Return whether what a round chooses may differ by rank, so that ranks agree on a condition on it."""
+    text = ROUNDS.format(loader="DataLoader(data, batch_size=4)", chosen=f"{chosen}\n    if kept:\n        break")
+    (result,) = run(tmp_path, train=HEADER + before + CLEAN + text).files
+    return b"if rank_0_decides(kept):" in (result.after or b"")
+
+
+@pytest.mark.parametrize(("read", "found"), [("rows.values()", False), ("rows.values", True)])
+def test_the_items_of_a_dict_are_not_an_attribute_that_holds_outputs(read: str, found: bool, tmp_path: Path) -> None:
     chosen = f"data.values = model(every)\n    rows = ROWS\n    kept = list({read})"
-    loader = "DataLoader(Subset(data, kept), 4)"
-    text = "ROWS = {}\n" + CLEAN + ROUNDS.format(loader=loader, chosen=chosen)
-    assert _reviews(tmp_path, text) == found
+    assert _differs(tmp_path, chosen, "ROWS = {}\n") is found
 
 
 @pytest.mark.parametrize(
     ("read", "found"),
     [
-        ("rows['first']", []),
-        ("rows['score']", [CHOSEN]),
-        ("rows[key]", [CHOSEN]),
-        ("rows", [CHOSEN]),
+        ("rows['first']", False),
+        ("rows['score']", True),
+        ("rows[key]", True),
+        ("rows", True),
     ],
 )
-def test_an_item_of_an_attribute_is_not_another_one_that_holds_outputs(
-    read: str, found: list[str], tmp_path: Path
-) -> None:
+def test_an_item_of_an_attribute_is_not_another_one_that_holds_outputs(read: str, found: bool, tmp_path: Path) -> None:
     chosen = f"other.rows['score'] = model(every)\n    kept = list(table.{read})"
-    loader = "DataLoader(Subset(data, kept), 4)"
-    text = "key = str(print)\n" + CLEAN + ROUNDS.format(loader=loader, chosen=chosen)
-    assert _reviews(tmp_path, text) == found
+    assert _differs(tmp_path, chosen, "key = str(print)\n") is found
 
 
 def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path) -> None:
@@ -98,6 +97,40 @@ def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path)
     )
     loader = "DataLoader(Subset(data, kept), 4)"
     assert _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen=chosen)) == [CHOSEN]
+
+
+FITTED = """\
+def fit(rows, model):
+    kept = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, rows, index in DataLoader(Subset(data, rows), batch_size=4, shuffle=True):
+        rows = rows.float()
+        losses = ((model(x) - rows) ** 2).sum(1)
+        optimizer.zero_grad()
+        losses.mean().backward()
+        optimizer.step()
+        kept.extend({kept})
+    return kept
+
+
+def main():
+    model, rows = Net(), list(range(8))
+    for cycle in range(3):
+        rows = fit(rows, model)
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"), [("index[losses < 1].tolist()", [CHOSEN]), ("range(3)", [])], ids=["by losses", "the same rows"]
+)
+def test_data_that_training_collects_for_its_next_round_are_for_review(
+    kept: str, found: list[str], tmp_path: Path
+) -> None:
+    """A parameter that a loop over batches binds again chose the data of that loop, too."""
+    assert [m for m in _reviews(tmp_path, CLEAN + FITTED.format(kept=kept)) if m == CHOSEN] == found
 
 
 MEMORY = """\
@@ -210,8 +243,7 @@ def test_items_that_hold_times_or_that_a_mean_names_are_not_of_samples(
 def test_a_library_that_may_not_be_installed_keeps_nothing_of_what_it_is_given(tmp_path: Path) -> None:
     optional = "try:\n    import wandb\nexcept ImportError:\n    wandb = None\n\n"
     rows = "kept = list(range(8 if wandb else 4))\n    wandb.Image(model(every))"
-    after = optional + CLEAN + ROUNDS.format(loader="DataLoader(Subset(data, kept), 4)", chosen=rows)
-    assert CHOSEN not in _reviews(tmp_path, after)
+    assert not _differs(tmp_path, rows, optional)
 
 
 QUEUE = """\
@@ -242,20 +274,7 @@ def test_items_that_threads_give_are_not_of_samples(tmp_path: Path) -> None:
     assert not any("of the samples of its share" in message for message in _reviews(tmp_path, QUEUE))
 
 
-def test_data_of_an_object_that_scales_outputs_back_is_not_reviewed(tmp_path: Path) -> None:
-    """The scaler was taken to keep the outputs that it scales back, and so to scale the data of the next column by."""
-    text = """\
-from sklearn.preprocessing import MinMaxScaler
-
-model = Net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for column in columns:
-    scaler = MinMaxScaler()
-    scaled = scaler.fit_transform(table[column])
-    for x, y in DataLoader(scaled, batch_size=4):
-        optimizer.zero_grad()
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-    forecast = scaler.inverse_transform(model(x).detach().numpy())
-"""
-    assert CHOSEN not in _reviews(tmp_path, text)
+def test_an_object_that_scales_outputs_back_keeps_nothing_of_them(tmp_path: Path) -> None:
+    """The scaler was taken to keep the outputs that it scales back, and so to scale the next data by."""
+    scaled = "kept = scaler.fit_transform(table[cycle])\n    out = scaler.inverse_transform(model(every))"
+    assert not _differs(tmp_path, scaled, "from sklearn.preprocessing import MinMaxScaler\nscaler = MinMaxScaler()\n")

@@ -57,10 +57,11 @@ def share_notes(
     yield from of_losses
     noted = _places(of_losses)
     yield from unfollowed_losses(plan, totals, noted)
-    yield from chosen_data(shares, flow, values)
     yield from settings_by_rank(settings, values)
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
     collections = Collections(plan, files, totals, values)
+    modules = frozenset(value for site in plan.facts.sites for value in site.of)
+    yield from chosen_data(shares, collections, modules, flow)
     of_buffers = [] if are_broadcast else list(buffer_notes(files, flow, values, collections.samples))
     of_samples = [
         *shown_sums(shares, files, values, flow),

@@ -8,31 +8,39 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.plain.dataflow.values import Kind, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.recognition.batches.passed_objects import Passed, passed_on
+from ds_migrate.plain.ranks.data.epochs.collections import Collections
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, targets, without_index
+from ds_migrate.syntax.nodes import argument, called_name, children, dotted, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
-_DEEPEST = 4  # calls and names between a loader and what chooses its data
 _GIVES = ("__getitem__", "__iter__", "__len__")
 _OWN = frozenset({"__init__", *_GIVES})
+_DEPTH = 3
+_ADDS = ("append", "extend", "add", "update")
 Setting = tuple[SourceFile, cst.Assign | cst.AugAssign, str]  # with the attribute
 
 
-def chosen_data(shares: Sequence[tuple[SourceFile, cst.Call]], flow: Flow, values: RankValues) -> Iterator[Note]:
-    """Yield a note for each loader that ranks share, and whose dataset or sampler is made of what differs by rank.
+def chosen_data(
+    shares: Sequence[tuple[SourceFile, cst.Call]], collections: Collections, modules: Values, flow: Flow
+) -> Iterator[Note]:
+    """Yield a note for each loader that ranks share, and whose data outputs, or what training collects, choose.
 
     A sampler draws on rank 0, for a dataset of another rank: indices may be of other samples, or of none.
+
+    Args:
+        modules: those that train: their running statistics, by which outputs differ, are those of a share.
     """
     for file, maker in shares:
         parts = [argument(maker, place, name) for place, name in ((0, "dataset"), (3, "sampler"), (4, "batch_sampler"))]
         given = [arg for arg in parts if arg is not None] if _is_of_torch(maker, file, flow) else maker.args
-        if is_made_of_what_differs([(file, arg.value) for arg in given], flow, values):
+        choice = _Choice(collections, modules, flow)
+        if any(choice.is_of_share(arg.value, file) for arg in given):
             message = (
-                "this data is chosen by what differs by rank, as outputs and losses do: each rank would have another "
-                "selection, and divide it by rank 0's indices"
+                "outputs of the model, or what training collects of a share, choose this data: each rank would have "
+                "another selection, and divide it by rank 0's indices"
             )
             advice = "have rank 0's selection on all ranks, by torch.distributed.broadcast_object_list()"
             yield Note(Code.PLAIN_AGREEMENT, file, maker, message, advice)
@@ -42,26 +50,47 @@ def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
     return not of_kind(flow.values(maker.func, file), Kind.CLASS, Kind.FUNCTION, Kind.METHOD)
 
 
-def is_made_of_what_differs(given: Sequence[Passed], flow: Flow, values: RankValues) -> bool:
-    """Return whether one of these is made of what differs by rank, as an object of the program by its arguments."""
-    level, seen = list(given), set[int]()
-    for _ in range(_DEEPEST + 1):
-        new = {id(node): (file, node) for file, node in level if id(node) not in seen}
-        if any(values.differs(node, file) for file, node in new.values()):
-            return True
-        seen |= new.keys()
-        level = [part for file, node in new.values() for part in _parts(node, file, flow)]
-    return False
+class _Choice:
+    """What data is made of, through the names, calls and lists that lead to it."""
 
+    def __init__(self, collections: Collections, modules: Values, flow: Flow) -> None:
+        self._collections, self._modules, self._flow = collections, modules, flow
+        self._seen: dict[int, int] = {}  # the nodes that were looked into, by identity, with the depth
 
-def _parts(node: cst.BaseExpression, file: SourceFile, flow: Flow) -> list[Passed]:
-    """Return the arguments of a call, or what a name or attribute is set to or has from other functions."""
-    if isinstance(node, cst.Call):
-        return [(file, arg.value) for arg in node.args]
-    if not isinstance(node, (cst.Name, cst.Attribute)):
-        return []
-    made = [(file, value) for value in flow.scopes(file).assigned(node)]
-    return made + passed_on(node, file, flow) if isinstance(node, cst.Name) else made
+    def is_of_share(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
+        """Return whether an expression is made of what a model gives that trains, or of what a training loop keeps.
+
+        Args:
+            depth: how many calls are followed, into functions or back to what is given for their parameters.
+        """
+        if self._seen.get(id(node), -1) >= depth:
+            return False
+        self._seen[id(node)] = depth
+        within: list[cst.CSTNode] = []
+        beyond: list[tuple[SourceFile, cst.BaseExpression]] = []
+        if isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and dotted(node.value) == "self"):
+            if self._flow.variable(node, file) in self._collections.places:
+                return True
+            within = [*self._flow.scopes(file).assigned(node), *self._added(node, file)]
+            given = self._flow.callers.given(node, file) if isinstance(node, cst.Name) else ()
+            beyond = [(home, arg) for arg, home in given]
+        elif isinstance(node, cst.Call):
+            if self._flow.values(node.func, file) & self._modules:
+                return True
+            beyond = list(returned_values(node, file, self._flow))
+            within = [] if beyond else [*children(node.func), *(arg.value for arg in node.args)]
+        elif not isinstance(node, cst.Lambda):
+            within = list(children(node))
+        return any(self.is_of_share(part, file, depth) for part in within) or (
+            depth > 0 and any(self.is_of_share(part, home, depth - 1) for home, part in beyond)
+        )
+
+    def _added(self, node: cst.Name | cst.Attribute, file: SourceFile) -> Iterator[cst.BaseExpression]:
+        """Yield what the function around a list adds to it: ``kept.append(i)``, ``groups[label].append(i)``."""
+        for call in file.nodes(cst.Call, below=file.function(node) or file.module):
+            owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+            if owner is not None and called_name(call) in _ADDS and dotted(without_index(owner)) == dotted(node):
+                yield from (owner, *(arg.value for arg in call.args))
 
 
 def data_settings(shares: Sequence[tuple[SourceFile, cst.Call]], flow: Flow) -> list[Setting]:
@@ -83,7 +112,7 @@ def data_settings(shares: Sequence[tuple[SourceFile, cst.Call]], flow: Flow) -> 
 def settings_by_rank(settings: Sequence[Setting], values: RankValues) -> Iterator[Note]:
     """Yield a note for each of these lines that sets what differs by rank, or where a condition holds that does."""
     for file, line, name in settings:
-        if values.differs(line.value, file) or values.depends(line, file):
+        if values.of_samples.differs(line.value, file) or values.of_samples.depends(line, file):
             message = f"each rank has its own {name} of the data, by what its share gives, and draws other samples"
             advice = "set it by mean_over_ranks() or rank_0_decides() of what it follows"
             yield Note(Code.PLAIN_AGREEMENT, file, line, message, advice)
