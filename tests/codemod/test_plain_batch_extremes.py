@@ -48,6 +48,11 @@ def test_a_loss_that_is_the_largest_of_a_batch_is_for_review(lines: str, is_revi
     assert _reviews(lines, tmp_path) == [OF_BATCH] * is_reviewed
 
 
+def test_a_quotient_by_a_number_of_a_batch_that_is_made_an_int_is_for_review(tmp_path: Path) -> None:
+    lines = f"count = max(1, int((y > 0).sum()))\n{LOSSES}loss = losses.sum() / count\n"
+    assert OF_BATCH in _reviews(lines, tmp_path)
+
+
 def test_a_mean_over_what_a_part_of_the_model_gives_for_selected_samples_is_for_review(tmp_path: Path) -> None:
     """Shares of ranks have other numbers of selected samples, so that the mean over ranks is not that of all."""
     text = """

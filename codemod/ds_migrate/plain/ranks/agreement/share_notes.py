@@ -21,10 +21,10 @@ from ds_migrate.plain.ranks.data.losses.batch_statistics import batch_statistics
 from ds_migrate.plain.ranks.data.losses.batch_totals import BatchTotals
 from ds_migrate.plain.ranks.data.losses.carried_numbers import carried_numbers
 from ds_migrate.plain.ranks.data.losses.compared_samples import compared_samples
+from ds_migrate.plain.ranks.data.losses.library_terms import library_terms
 from ds_migrate.plain.ranks.data.losses.loss_parts import loss_parts
 from ds_migrate.plain.ranks.data.losses.ordered_samples import ordered_samples
 from ds_migrate.plain.ranks.data.losses.summed_losses import summed_losses
-from ds_migrate.plain.ranks.data.losses.unfollowed_losses import unfollowed_losses
 from ds_migrate.plain.ranks.data.shared_noise import shared_noise
 from ds_migrate.plain.ranks.files.sample_files import sample_files
 from ds_migrate.plain.recognition.lone_scripts import may_run_alone
@@ -56,7 +56,7 @@ def share_notes(
     of_losses += [note for note in summed_losses(plan, values) if may_run_alone(note.file, plan.facts)]
     yield from of_losses
     noted = _places(of_losses)
-    yield from unfollowed_losses(plan, totals, noted)
+    yield from library_terms(plan, noted)
     yield from settings_by_rank(settings, values)
     are_broadcast = any(broadcasts_buffers(site, plan.facts) for site in plan.facts.sites)
     collections = Collections(plan, files, totals, values)

@@ -47,7 +47,7 @@ OF_EACH = frozenset(
 _KEEPS = frozenset(
     {"item", "detach", "clone", "float", "double", "half", "to", "type_as", "cpu", "cuda", "squeeze", "unsqueeze",
      "view", "reshape", "expand", "expand_as", "repeat", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_",
-     "neg", "contiguous", "stack", "diagonal", "diag", "flatten", "pow_", "tensor", "as_tensor"}
+     "int", "neg", "contiguous", "stack", "diagonal", "diag", "flatten", "pow_", "tensor", "as_tensor"}
 )  # fmt: skip
 # With the further arguments for which they transpose a matrix, or each of those that a tensor has.
 _TRANSPOSED = {"t": ((),), "transpose": (("0", "1"), ("1", "0")), "permute": (("1", "0"),)}
