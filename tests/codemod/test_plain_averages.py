@@ -434,6 +434,7 @@ CONTRASTIVE = """
         ("alike = torch.mm(one, torch.transpose(other, 0, 1))", True),
         ("alike = torch.einsum('ik,jk->ij', one, other)", True),
         ("alike = torch.einsum('ik,kj->ij', one, other)", False),
+        ("alike = torch.einsum('ik,ik->i', one, other)", False),
         ("alike = torch.eye(4).addmm_(one, other.t(), beta=1, alpha=-2)", True),
         ("alike = nn.CosineSimilarity(dim=2)(one.unsqueeze(1), other.unsqueeze(0))", True),
         (

@@ -146,7 +146,8 @@ def _is_product_of_pairs(call: cst.Call) -> bool:
         return False
     operands, _, result = str(pattern.evaluated_value).replace(" ", "").partition("->")
     one, _, other = operands.partition(",")
-    return len(one) == len(other) == 2 and one[1] == other[1] and set(result) == {one[0], other[0]}
+    is_pair = len(one) == len(other) == 2 and one[0] != other[0] and one[1] == other[1]
+    return is_pair and set(result) == {one[0], other[0]}
 
 
 def _is_transposed(node: cst.BaseExpression) -> bool:
