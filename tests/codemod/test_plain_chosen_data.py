@@ -99,6 +99,33 @@ def test_data_in_lists_by_the_clusters_of_outputs_are_for_review(tmp_path: Path)
     assert _reviews(tmp_path, CLEAN + ROUNDS.format(loader=loader, chosen=chosen)) == [CHOSEN]
 
 
+BOTH = """
+def both(model):
+    found = []
+    for i in range(8):
+        found.append(model(every[i]))
+    return torch.cat(found).tolist(), 3
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ("kept, count = both(model)", [CHOSEN]),
+        ("outputs, kept = both(model)", []),
+        ("kept[model(every).argmax()] = 0", [CHOSEN]),
+        ("kept[cycle] = 0", []),
+    ],
+)
+def test_data_that_a_result_or_an_index_of_outputs_chooses_are_for_review(
+    chosen: str, found: list[str], tmp_path: Path
+) -> None:
+    text = CLEAN + BOTH + ROUNDS.format(loader="DataLoader(Subset(data, kept), 4)", chosen=chosen)
+    assert _reviews(tmp_path, text) == found
+
+
 FITTED = """\
 def fit(rows, model):
     kept = []

@@ -11,14 +11,14 @@ from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Values, of_kind
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.ranks.data.epochs.collections import Collections
-from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values, set_to
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, called_name, children, dotted, targets, without_index
+from ds_migrate.syntax.nodes import argument, called_name, children, dotted, indices_of, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _GIVES = ("__getitem__", "__iter__", "__len__")
 _OWN = frozenset({"__init__", *_GIVES})
-_DEPTH = 3
+_DEPTH = 4  # of calls, into functions or back to what they are given
 _ADDS = ("append", "extend", "add", "update")
 Setting = tuple[SourceFile, cst.Assign | cst.AugAssign, str]  # with the attribute
 
@@ -51,46 +51,55 @@ def _is_of_torch(maker: cst.Call, file: SourceFile, flow: Flow) -> bool:
 
 
 class _Choice:
-    """What data is made of, through the names, calls and lists that lead to it."""
+    """The making of data, through the names, calls and lists that lead to it."""
 
     def __init__(self, collections: Collections, modules: Values, flow: Flow) -> None:
         self._collections, self._modules, self._flow = collections, modules, flow
-        self._seen: dict[int, int] = {}  # the nodes that were looked into, by identity, with the depth
+        self._seen: dict[tuple[int, bool], int] = {}  # the nodes that were looked into, by identity, with the depth
 
-    def is_of_share(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH) -> bool:
+    def is_of_share(self, node: cst.CSTNode, file: SourceFile, depth: int = _DEPTH, is_returned: bool = False) -> bool:
         """Return whether an expression is made of what a model gives that trains, or of what a training loop keeps.
 
         Args:
-            depth: how many calls are followed, into functions or back to what is given for their parameters.
+            is_returned: whether it is what a call returns, whose arguments are known.
         """
-        if self._seen.get(id(node), -1) >= depth:
+        if self._seen.get((id(node), is_returned), -1) >= depth:
             return False
-        self._seen[id(node)] = depth
-        within: list[cst.CSTNode] = []
+        self._seen[id(node), is_returned] = depth
+        parts: list[tuple[SourceFile, cst.CSTNode]] = []
         beyond: list[tuple[SourceFile, cst.BaseExpression]] = []
         if isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and dotted(node.value) == "self"):
             if self._flow.variable(node, file) in self._collections.places:
                 return True
-            within = [*self._flow.scopes(file).assigned(node), *self._added(node, file)]
-            given = self._flow.callers.given(node, file) if isinstance(node, cst.Name) else ()
-            beyond = [(home, arg) for arg, home in given]
+            parts = [(file, part) for part in self._added(node, file)]
+            if isinstance(node, cst.Attribute):
+                beyond = [(file, value) for value in self._flow.scopes(file).assigned(node)]
+            else:
+                parts += set_to(node, file, self._flow)
+                beyond = [(at, n) for n, at in self._flow.callers.given(node, file)] if not is_returned else []
         elif isinstance(node, cst.Call):
             if self._flow.values(node.func, file) & self._modules:
                 return True
-            beyond = list(returned_values(node, file, self._flow))
-            within = [] if beyond else [*children(node.func), *(arg.value for arg in node.args)]
+            parts = [(file, part) for part in (*children(node.func), *(arg.value for arg in node.args))]
+            parts += returned_values(node, file, self._flow)
         elif not isinstance(node, cst.Lambda):
-            within = list(children(node))
-        return any(self.is_of_share(part, file, depth) for part in within) or (
-            depth > 0 and any(self.is_of_share(part, home, depth - 1) for home, part in beyond)
-        )
+            parts = [(file, part) for part in children(node)]
+        function = file.function(node)
+        return any(
+            self.is_of_share(part, at, depth - (is_other := at.function(part) is not function), is_returned or is_other)
+            for at, part in parts
+        ) or any(self.is_of_share(part, at, depth - 1) for at, part in beyond)
 
     def _added(self, node: cst.Name | cst.Attribute, file: SourceFile) -> Iterator[cst.BaseExpression]:
-        """Yield what the function around a list adds to it: ``kept.append(i)``, ``groups[label].append(i)``."""
-        for call in file.nodes(cst.Call, below=file.function(node) or file.module):
+        """Yield what the function around a name adds to it, and where: ``kept.append(i)``, ``mask[i] = True``."""
+        scope, name = file.function(node) or file.module, dotted(node)
+        for call in file.nodes(cst.Call, below=scope):
             owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-            if owner is not None and called_name(call) in _ADDS and dotted(without_index(owner)) == dotted(node):
-                yield from (owner, *(arg.value for arg in call.args))
+            if owner is not None and called_name(call) in _ADDS and dotted(without_index(owner)) == name:
+                yield from (*indices_of(owner), *(arg.value for arg in call.args))
+        for line in file.nodes(cst.Assign, cst.AugAssign, below=scope):
+            for target in targets(line):
+                yield from indices_of(target) if dotted(without_index(target)) == name else ()
 
 
 def data_settings(shares: Sequence[tuple[SourceFile, cst.Call]], flow: Flow) -> list[Setting]:

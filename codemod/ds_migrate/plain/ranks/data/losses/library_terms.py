@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
-from ds_migrate.plain.ranks.data.losses.returned_values import index_in, item_of, returned_values
+from ds_migrate.plain.ranks.data.losses.returned_values import returned_values, set_to
 from ds_migrate.plain.ranks.data.losses.torch_losses import library_losses
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, children, operands
@@ -50,12 +50,7 @@ def _terms(
         parts = list(returned_values(node, file, flow))
         parts += [(file, part) for part in (operands(node) if called_name(node) in _KEEPS else ())]
     elif isinstance(node, cst.Name):
-        parts = [(file, value) for value in flow.scopes(file).assigned(node)]
-        for line in flow.scopes(file).nodes(node, cst.Assign):
-            index = index_in(line, node.value)
-            if index is not None and isinstance(line.value, cst.Call):
-                returned = list(returned_values(line.value, file, flow))
-                parts += [(home, item_of(value, index)) for home, value in returned] or [(file, line.value)]
+        parts = list(set_to(node, file, flow))
     elif isinstance(node, (cst.Attribute, cst.Subscript)):
         parts = [(file, node.value)]
     elif isinstance(node, (cst.BinaryOperation, cst.UnaryOperation, cst.IfExp)):

@@ -9,7 +9,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
 from ds_migrate.syntax.branches import tests_around
-from ds_migrate.syntax.nodes import dotted, elements, targets
+from ds_migrate.syntax.nodes import dotted, elements, set_values, targets, without_index
 from ds_migrate.syntax.source import SourceFile
 
 _OBJECTS = (Kind.INSTANCE, Kind.MODULE)
@@ -29,6 +29,17 @@ def returned_values(call: cst.Call, file: SourceFile, flow: Flow) -> Iterator[tu
             lines = [line for line in home.nodes(cst.Return, below=function) if home.function(line) is function]
             trains = [line for line in lines if not _is_of_evaluation(line, lines, home)]
             yield from ((home, line.value) for line in trains or lines if line.value is not None)
+
+
+def set_to(name: cst.Name, file: SourceFile, flow: Flow) -> Iterator[tuple[SourceFile, cst.BaseExpression]]:
+    """Yield what a name, or an item of it, is set to or changed by; of a call that gives several, what it returns."""
+    for line in flow.scopes(file).nodes(name, cst.Assign, cst.AnnAssign, cst.AugAssign):
+        for target, value in set_values(line):
+            if dotted(without_index(target)) == name.value:
+                given = line.value if value is None else value
+                index = index_in(line, name.value)
+                returned = returned_values(given, file, flow) if value is None and isinstance(given, cst.Call) else ()
+                yield from [(home, item_of(one, index)) for home, one in returned] or [(file, given)]
 
 
 def _is_of_evaluation(line: cst.Return, lines: Sequence[cst.Return], file: SourceFile) -> bool:
