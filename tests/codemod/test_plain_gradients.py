@@ -223,6 +223,23 @@ def test_gradients_that_add_up_over_steps_still_do(loop: str, tmp_path: Path) ->
     assert [f.code for _, f in report.findings(Severity.REVIEW)] == ["DSM604"]
 
 
+@pytest.mark.parametrize(
+    "zero",
+    [
+        "p.grad = torch.zeros_like(p.grad)",
+        "p.grad = torch.autograd.Variable(p.grad.data.new().resize_as_(p.grad.data).zero_())",
+        "p.grad.data.zero_()",
+    ],
+)
+def test_gradients_that_a_loop_sets_to_zero_are_cleared(zero: str, tmp_path: Path) -> None:
+    loop = f"    for p in model.parameters():\n        if p.grad is not None:\n            {zero}\n"
+    text = HEADER + LOOP.replace("    optimizer.zero_grad()\n", "") + loop
+    report = run(tmp_path, train=text)
+    after = (report.files[0].after or b"").decode()
+    assert f"    engine.step()\n{loop}" in after and "keep_gradients=True" in after
+    assert not list(report.findings(Severity.REVIEW))
+
+
 def test_gradients_that_a_second_step_uses_alone_are_kept(tmp_path: Path) -> None:
     after = body(convert(tmp_path, HEADER + LOOP + "optimizer.step()\n"))
     assert "match_torch(engine, keep_gradients=True)" in after and "    optimizer.zero_grad()\n" in after

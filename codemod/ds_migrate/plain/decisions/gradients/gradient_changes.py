@@ -15,7 +15,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Place, Refusal
 from ds_migrate.plain.recognition.origins.function_uses import class_around
 from ds_migrate.plain.recognition.steps.common_tensors import CommonTensors
-from ds_migrate.plain.recognition.steps.operations import is_set_to_none
+from ds_migrate.plain.recognition.steps.operations import is_set_to_none, is_set_to_zero
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import called_name, indices_of
 from ds_migrate.syntax.source import SourceFile
@@ -132,7 +132,7 @@ def _changes(file: SourceFile) -> Iterator[tuple[cst.Attribute, list[cst.BaseExp
             yield node, [parent.value, *indices]
         elif isinstance(parent, cst.AssignTarget):
             assign = file.parent(parent)
-            if not is_set_to_none(chain, file):
+            if not (is_set_to_none(chain, file) or is_set_to_zero(chain, file)):
                 yield node, [assign.value, *indices] if isinstance(assign, cst.Assign) else None
         elif isinstance(parent, cst.Call) and parent.func is chain and isinstance(chain, cst.Attribute):
             name = chain.attr.value

@@ -12,7 +12,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.gradients.gradient_paths import GradientPaths, follow_gradients
 from ds_migrate.plain.decisions.plan import LOOKED_UP, Note, ProgramPlan
 from ds_migrate.plain.recognition.facts import Backward, Place, Refusal, Site, Step, ZeroGrad
-from ds_migrate.plain.recognition.steps.operations import is_set_to_none
+from ds_migrate.plain.recognition.steps.operations import is_set_to_none, is_set_to_zero
 from ds_migrate.rules.codes import Code
 from ds_migrate.syntax.nodes import argument, is_literal
 from ds_migrate.syntax.source import SourceFile
@@ -50,7 +50,7 @@ def decide_clearing(plan: ProgramPlan, paths: Sequence[GradientPaths]) -> Progra
             "still do",
             "call zero_grad() once for each step(), if that is not meant",
         )
-        for path in paths
+        for path in paths if not _clears_by_hand(plan)
         for step in path.stepped_again
     ]  # fmt: skip
     used_again = [*_gradients_read_late(plan), *((step.file, step.node) for step in stepped)]
@@ -111,6 +111,17 @@ def _gradients_read_late(plan: ProgramPlan) -> Iterator[tuple[SourceFile, cst.CS
         is_other = bool(is_function) or plan.facts.operations.is_attacked(node.value, file)
         if not (is_other or is_set_to_none(node, file) or _is_between(Place(file, node), plan)):
             yield file, node
+
+
+def _clears_by_hand(plan: ProgramPlan) -> bool:
+    """Return whether the program clears gradients otherwise than by ``zero_grad()``, as by ``p.grad.zero_()``."""
+    for file, node in plan.facts.flow.attributes("grad"):
+        around = file.parent(node)
+        while isinstance(around, cst.Attribute) and around.attr.value != "zero_":
+            around = file.parent(around)
+        if isinstance(around, cst.Attribute) or is_set_to_none(node, file) or is_set_to_zero(node, file):
+            return True
+    return False
 
 
 def _events(place: Place, plan: ProgramPlan) -> list[Step | Backward]:

@@ -20,7 +20,16 @@ from ds_migrate.plain.recognition.steps.indirect_calls import find_indirect_call
 from ds_migrate.plain.recognition.steps.operation_arguments import is_empty, is_of_second_order, is_off
 from ds_migrate.plain.recognition.steps.stepping_classes import find_mixed_steps, is_of_unnamed_class, without_stand_ins
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import argument, dotted, is_literal, parameters, receiver, walk
+from ds_migrate.syntax.nodes import (
+    argument,
+    called_name,
+    dotted,
+    is_literal,
+    last_name,
+    parameters,
+    receiver,
+    walk,
+)
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -249,6 +258,16 @@ def is_set_to_none(node: cst.CSTNode, file: SourceFile) -> bool:
     target = file.parent(node)
     line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
     return isinstance(line, cst.Assign) and dotted(line.value) == "None"
+
+
+def is_set_to_zero(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a gradient is cleared by an assignment of zeros, by which a step moves what none reaches later."""
+    target = file.parent(node)
+    line = file.parent(target) if isinstance(target, cst.AssignTarget) else None
+    value = line.value if isinstance(line, cst.Assign) else None
+    while isinstance(value, cst.Call) and last_name(value.func) == "Variable" and value.args:
+        value = value.args[0].value
+    return isinstance(value, cst.Call) and called_name(value) in ("zero_", "zeros_like")
 
 
 def _clip(call: cst.Call, file: SourceFile, flow: Flow) -> Clip:
