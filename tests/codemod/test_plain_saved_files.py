@@ -614,6 +614,18 @@ def test_weights_by_a_variable_key_are_read_as_the_wrapper_wrote_them(tmp_path: 
     assert "nets[name].load_state_dict({key.removeprefix(" in convert(tmp_path, kept)
 
 
+@pytest.mark.parametrize(
+    ("use", "is_reviewed"), [("average.copy_(found[name])", False), ("torch.save(found, 'a')", True)]
+)
+def test_weights_of_a_wrapper_that_are_looked_up_are_not_saved(use: str, is_reviewed: bool, tmp_path: Path) -> None:
+    """As in the average of weights of FixMatch, which asks for the wrapper."""
+    average = "def update(net, average):\n    found = net.state_dict()\n    for name in list(average):\n"
+    average += f"        name = 'module.' + name if hasattr(net, 'module') else name\n        {use}\n\n\n"
+    text = LOOP.replace("model = Net()\n", "model = Net()\nif len(data) > 1:\n    model = DDP(model)\n")
+    found = run(tmp_path, train=HEADER + average + text + "update(model, {})\n").findings(Severity.REVIEW)
+    assert any(f.code == Code.PLAIN_CHECKPOINT for _, f in found) is is_reviewed
+
+
 @pytest.mark.parametrize(("other", "is_wrapped"), [("DDP(net)", True), ("net", False)])
 def test_a_model_that_each_branch_of_a_condition_wraps_is_wrapped(other: str, is_wrapped: bool, tmp_path: Path) -> None:
     wraps = f"if len(data) > 2:\n    model = DDP(net)\nelif data:\n    model = {other}\nelse:\n    model = DDP(net)\n"

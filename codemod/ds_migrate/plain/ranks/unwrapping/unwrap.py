@@ -123,6 +123,16 @@ def _around_parts(facts: LoopFacts, removed: list[cst.Call]) -> Iterator[tuple[S
                 break
 
 
+def _is_looked_up(call: cst.Call, file: SourceFile) -> bool:
+    """Return whether single weights are all that is taken of a call's result, as an average of weights takes them."""
+    line = file.parent(call)
+    target = line.targets[0].target if isinstance(line, cst.Assign) and len(line.targets) == 1 else None
+    if not isinstance(target, cst.Name):
+        return False
+    used = [n for n in file.spelled(target.value, below=file.function(call) or file.module) if n is not target]
+    return all(isinstance(above := file.parent(n), cst.Subscript) and above.value is n for n in used)
+
+
 def _prefix(text: str) -> cst.Arg:
     return cst.Arg(cst.SimpleString(f'"{text}"'), cst.Name("prefix"), equal=_EQUAL)
 
@@ -141,7 +151,7 @@ def _keep_keys(file: SourceFile, call: cst.Call, wrapped: Wrapped, converted: Co
     elif wrapped is Wrapped.ALWAYS:
         file.change(call, lambda updated: updated.with_changes(args=[_prefix("module.")]))
         converted(Code.PLAIN_CHECKPOINT, file, call, "names of weights begin with module., as in the wrapper")
-    else:
+    elif not _is_looked_up(call, file):
         message = "names of weights are saved without module., which the original wrote where it wrapped the model"
         advice = "load them into the model without its wrapper"
         review(Note(Code.PLAIN_CHECKPOINT, file, call, message, advice))
