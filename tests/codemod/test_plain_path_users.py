@@ -66,3 +66,10 @@ def test_ranks_wait_before_a_file_is_read_by_its_folder_or_a_part_of_its_name(li
 )  # fmt: skip
 def test_ranks_do_not_wait_before_other_files_are_read(lines: str, tmp_path: Path) -> None:
     assert "wait_for_all_ranks()" not in convert(tmp_path, IMPORTS + SAVED + HEADER + LOOP + SAVE + lines)
+
+
+def test_a_setting_of_a_plot_is_no_path(tmp_path: Path) -> None:
+    """As ``plt.show(block=False)``: ranks waited before each call that got ``False``, too."""
+    drawn = "import matplotlib.pyplot as plt\nimport numpy as np\nplt.show(block=False)\n"
+    after = convert(tmp_path, HEADER + drawn + "chosen = np.random.choice(8, 2, replace=False)\n" + LOOP)
+    assert "    plt.show(block=False)\n" in after and "wait_for_all_ranks" not in after

@@ -14,7 +14,7 @@ from ds_migrate.plain.ranks.files.path_texts import PathTexts
 from ds_migrate.plain.ranks.files.rank_files import RankFiles
 from ds_migrate.plain.ranks.rank_zero.loggers import BARS
 from ds_migrate.plain.ranks.rank_zero.skippable_expressions import SkippableExpressions
-from ds_migrate.syntax.nodes import argument, dotted, last_name, walk
+from ds_migrate.syntax.nodes import argument, called_name, dotted, last_name, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRINTS = frozenset({"print", "sys.stdout.write", "sys.stdout.flush", "sys.stderr.write", "sys.stderr.flush"})
@@ -192,6 +192,8 @@ class OutputCalls:
 
     def _path_of(self, call: cst.Call, file: SourceFile) -> cst.BaseExpression | None:
         """Return where a call that saves or writes puts its file."""
+        if called_name(call) == "show":  # plt.show(block=False)
+            return None
         if self._flow.is_call_of(call, file, ("torch.save",)):
             path = argument(call, 1, "f")
             return path.value if path is not None else None
