@@ -116,3 +116,13 @@ def test_ranks_wait_before_they_print_what_all_of_them_read(tmp_path: Path) -> N
     lines = 'np.save("a", np.ones(1))\nprint(np.load("a.npy"))\n'
     after = convert(tmp_path, IMPORTS + HEADER + lines + LOOP)
     assert 'wait_for_all_ranks()\ntext = np.load("a.npy")\nif is_main_rank():\n    print(text)\n' in after
+
+
+@pytest.mark.parametrize(("folds", "waits"), [("[0, 1]", True), ("os.environ['FOLDS']", False)])
+def test_settings_in_the_body_of_a_class_are_the_same_on_all_ranks(folds: str, waits: bool, tmp_path: Path) -> None:
+    """As in scripts for competitions: a rank read what rank 0 had not written yet."""
+    loop = LOOP.replace(
+        "loader = ", "if 0 in CFG.folds:\n    np.save('a.npy', np.ones(1))\n    best = np.load('a.npy')\nloader = "
+    )
+    text = f"{IMPORTS}{HEADER}class CFG:\n    folds = {folds}\n{loop}"
+    assert ("    wait_for_all_ranks()\n    best = " in convert(tmp_path, text)) is waits

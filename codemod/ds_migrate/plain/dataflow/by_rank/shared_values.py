@@ -218,6 +218,10 @@ class SharedValues:
                 if isinstance(target, cst.Attribute) and target.attr.value == name:
                     is_same = is_argument or variable in (None, self._flow.variable(target, other))
                     found.append(is_same and self._is_set_to_shared(value, target, other))
+                elif isinstance(target, cst.Name) and target.value == name and not other.function(target):
+                    owner = other.class_around(target)
+                    if owner is not None and variable == self._flow.classes.attribute(id(owner), name):
+                        found.append(self._is_set_to_shared(value, target, other))
         self._open.discard((variable, name))
         return bool(found) and all(found)
 
