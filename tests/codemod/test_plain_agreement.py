@@ -1434,3 +1434,27 @@ def test_an_object_of_a_library_that_is_called_with_what_differs_may_differ(name
     """
     after = convert(tmp_path, "from early_stopping_pytorch import EarlyStopping\n" + body(text.replace("NAME", name)))
     assert f"if rank_0_decides({name}.early_stop):" in after
+
+
+def test_a_name_that_is_made_of_the_time_leaves_what_is_loaded_by_it_the_same(tmp_path: Path) -> None:
+    """As in language models: all that a checkpoint held was taken for another one on each rank."""
+    text = """
+    import time
+
+    name = str(time.time()) + ".pt"
+
+
+    def load():
+        global model, optimizer
+        model, optimizer = torch.load(name)
+
+
+    MAKE_MODEL
+    for x, y in [(torch.zeros(8, 4), torch.zeros(8, 1))]:
+        rate = optimizer.param_groups[0]["lr"]
+        STEP
+        optimizer.param_groups[0]["lr"] = rate / 2
+    load()
+    """
+    after = convert(tmp_path, body(text))
+    assert 'name = rank_0_text(str(time.time())) + ".pt"' in after and "mean_over_ranks" not in after

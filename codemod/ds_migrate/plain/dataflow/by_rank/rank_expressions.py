@@ -178,7 +178,8 @@ class RankExpressions(ABC):
         if self.is_share(call, file):
             return True
         callees = self.flow.values(call.func, file)
-        is_clock = any(c.kind is Kind.EXTERNAL and c.name in self._clocks for c in callees)
+        clocks = [c.name for c in callees if c.kind is Kind.EXTERNAL and c.name in self._clocks]
+        is_clock = any(name not in CLOCKS or not _is_in_text(call, file) for name in clocks)
         if (is_clock and self.are_known(PROCESS)) or callees & self._modules:
             return True
         self.read(callees)
@@ -231,6 +232,15 @@ class RankExpressions(ABC):
         if statement is not None:
             yield id(statement), name.value
         yield self.flow.scopes(file).variable(name.value, name)
+
+
+def _is_in_text(clock: cst.Call, file: SourceFile) -> bool:
+    """Return whether the time becomes text where it is read: a name, which all ranks have from rank 0."""
+    around = file.parent(clock)
+    made = file.parent(around) if isinstance(around, cst.Arg) else around
+    return isinstance(made, cst.FormattedStringExpression) or (
+        isinstance(made, cst.Call) and dotted(made.func) == "str"
+    )
 
 
 def _is_builtin_method(func: cst.BaseExpression) -> TypeGuard[cst.Attribute]:
