@@ -1017,3 +1017,31 @@ def test_ranks_start_before_an_engine_that_stands_above_the_first_statement(tmp_
     report = run(tmp_path, train=body(GIVEN_TRAINER) + making, test_train=f"{main.splitlines()[0]}\n\n\n{test}")
     after = next(file.after for file in report.files if file.path.name == "train.py")
     assert f"def make_trainer(model):\n    init_distributed()\n    sgd_optimizer = {made}\n" in (after or b"").decode()
+
+
+def test_a_model_on_a_base_of_transformers_is_a_module_with_its_parts(tmp_path: Path) -> None:
+    text = """
+    from transformers import BertModel, BertPreTrainedModel
+
+
+    class Tagger(BertPreTrainedModel):
+        def __init__(self, config):
+            super().__init__(config)
+            self.bert = BertModel(config)
+            self.out = nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.out(self.bert(x)[0])
+
+
+    model = Tagger(config)
+    groups = [{"params": model.bert.parameters()}, {"params": model.out.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    for x, y in DataLoader(data, batch_size=4):
+        loss = F.mse_loss(model(x), y)
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """
+    after = convert(tmp_path, body(text))
+    assert "    model=model,\n" in after and "model.zero_grad()" not in after

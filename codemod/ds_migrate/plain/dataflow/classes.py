@@ -89,6 +89,8 @@ class Classes:
         names = self._base_names(node, file)
         if any(name.rpartition(".")[2] in _MODULES or name.startswith("torch.nn.") for name in names):
             return Kind.MODULE
+        if any(name.endswith("PreTrainedModel") for name in names):  # of transformers
+            return Kind.MODULE
         made = [kind_made_by(name) for name in names if name.startswith("torch.optim.")]
         if Kind.OPTIMIZER in made or Kind.SCHEDULE in made:
             return Kind.OPTIMIZER if Kind.OPTIMIZER in made else Kind.SCHEDULE
