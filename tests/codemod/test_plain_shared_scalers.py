@@ -346,3 +346,28 @@ def test_a_scaler_of_one_branch_of_an_expression_is_not_taken_back_by_the_other(
     after = convert(tmp_path, body(text))
     line = "            if {}:\n                use_scaler(self.engine, {})\n"
     assert line.format("self.amp", "scaler") + line.format("not self.amp", "None") in after
+
+
+COMPETITION = """
+def train_fn(loader, model, optimizer):
+    scaler = torch.amp.GradScaler(enabled=False)
+    for x, y in loader:
+        optimizer.zero_grad()
+        scaler.scale(F.mse_loss(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+for fold in range(2):
+    MAKE_MODEL
+    train_fn(DataLoader(data, batch_size=4), model, optimizer)
+"""
+
+
+def test_a_function_that_makes_its_scaler_gives_it_once_to_the_engine_that_it_gets(tmp_path: Path) -> None:
+    after = convert(tmp_path, body(COMPETITION))
+    assert "(enabled=False)\n    use_scaler(engine, scaler)\n    for x, y" in after and after.count("use_scaler(") == 1
+    twice = COMPETITION.replace(
+        "    for x", "    if len(loader) > 9:\n        scaler = torch.amp.GradScaler()\n    for x"
+    )
+    assert "        use_scaler(engine, scaler)\n        engine.backward(" in convert(tmp_path, body(twice))

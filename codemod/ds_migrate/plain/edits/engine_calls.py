@@ -7,6 +7,7 @@ from textwrap import indent
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.blocks import always_runs_before
 from ds_migrate.plain.decisions.engines.checkpoints import HELPERS, SETTINGS
 from ds_migrate.plain.decisions.gradients.averaging import distinct
 from ds_migrate.plain.decisions.plan import LOOKED_UP, ProgramPlan, ScalerUse, StateCall
@@ -101,6 +102,12 @@ def _use_scaler(use: ScalerUse, plan: ProgramPlan, runtime: RuntimeNames, conver
     engine = _engine_of(use.place, use.engine, runtime) if isinstance(use.place, Step) else use.engine
     scaler = code(use.scaler) if use.scaler is not None else "None"
     line = use_scaler(engine, scaler, file, plan, runtime)
+    maker = _maker_above(use, plan)
+    if maker is not None:
+        if file.edits.once(maker, line):
+            file.after(maker, line)
+            converted(Code.PLAIN_PRECISION, file, maker, f"{engine} scales losses with {scaler}")
+        return
     for inner, outer in takewhile(lambda pair: not isinstance(pair[0], cst.BaseStatement), upwards(file, node)):
         if isinstance(outer, cst.IfExp) and inner is not outer.test:
             test, opposite = expression_text(outer.test), "not {}" if dotted(outer.test) else "not ({})"
@@ -108,6 +115,21 @@ def _use_scaler(use: ScalerUse, plan: ProgramPlan, runtime: RuntimeNames, conver
     file.before(file.statement(node), line)
     action = "steps" if isinstance(use.place, Step) else "scales this loss"
     converted(Code.PLAIN_PRECISION, file, node, f"{engine} {action} with {scaler}")
+
+
+def _maker_above(use: ScalerUse, plan: ProgramPlan) -> cst.BaseStatement | None:
+    """Return the line that makes the scaler of a backward pass, above it in the function that gets the engine."""
+    file, function = use.place.file, use.place.function
+    if isinstance(use.place, Step) or not isinstance(use.scaler, cst.Name):
+        return None
+    beside = [other for other in plan.scaler_uses if other.place.function is function and other.place.file is file]
+    is_one = all(other.scaler is not None and dotted(other.scaler) == use.scaler.value for other in beside)
+    is_given = function is not None and all(site.function is not function for site in plan.facts.all_sites)
+    name, scopes = use.scaler.value, plan.facts.flow.scopes(file)
+    made = [node for node in scopes.bindings.get(name, ()) if scopes.owner(name, node) is function]
+    line = file.statement(made[0]) if len(made) == 1 and is_one and is_given else None
+    is_line = isinstance(line, cst.SimpleStatementLine) and always_runs_before(line, use.place.node, file)
+    return line if is_line else None
 
 
 def _backward(backward: Backward, name: str, is_managed: bool, converted: Converted) -> None:
