@@ -82,3 +82,17 @@ def test_the_class_that_a_lambda_or_partial_makes_decides_the_stage(maker: str, 
     loop = LOOP.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "make(model.parameters())")
     after = convert(tmp_path, f"import functools\nimport os\n\n{HEADER}make = {maker}\n{loop}")
     assert STAGE % stage in after
+
+
+@pytest.mark.parametrize(
+    ("weight", "stage"),
+    [("torch.FloatTensor(4, 1)", 1), ("given", 0), ("other.weight", 0), ("other.weight.clone()", 0)],
+)
+def test_a_layer_that_makes_its_weight_shares_none(weight: str, stage: int, tmp_path: Path) -> None:
+    """As the layers of graph networks: they kept the stage at 0."""
+    layer = (
+        "class Layer(nn.Module):\n    def __init__(self, other=None, given=None):\n        super().__init__()\n"
+        f"        self.weight = nn.Parameter({weight})\n\n"
+        "    def forward(self, x):\n        return x @ self.weight\n\n\n"
+    )
+    assert STAGE % stage in convert(tmp_path, HEADER + layer + LOOP.replace("Net()", "nn.Sequential(Layer(), Net())"))

@@ -11,7 +11,7 @@ from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.engines.checkpoints import handles_state, sharding_hazard
 from ds_migrate.plain.decisions.plan import ProgramPlan
 from ds_migrate.plain.recognition.facts import Clip, LoopFacts, Site
-from ds_migrate.syntax.nodes import code, dotted, is_literal, targets, walk
+from ds_migrate.syntax.nodes import called_name, code, dotted, is_literal, targets, walk
 from ds_migrate.syntax.source import SourceFile
 
 _PRECISIONS = frozenset({"double", "half", "bfloat16", "float16", "float64", "set_default_dtype", "DoubleTensor"})
@@ -72,6 +72,15 @@ def _hazard(plan: ProgramPlan, site: Site) -> str:
     return sharding_hazard(plan.facts, site)
 
 
+def _is_new(value: cst.BaseExpression) -> bool:
+    """Return whether a value is a parameter of its own, as ``nn.Parameter(torch.empty(2))``, and of no other weight."""
+    given = (
+        [arg.value for arg in value.args] if isinstance(value, cst.Call) and called_name(value) == "Parameter" else []
+    )
+    parts = {part.attr.value for part in walk(value) if isinstance(part, cst.Attribute)}
+    return bool(given) and isinstance(given[0], cst.Call) and not parts & {"weight", "data"}
+
+
 def _use(file: SourceFile, flow: Flow) -> str:
     """Return what a file does that is only exact where parameters, gradients and state are plain tensors."""
     for node in file.nodes(cst.Attribute):
@@ -93,7 +102,7 @@ def _use(file: SourceFile, flow: Flow) -> str:
         for target in targets(node):
             if isinstance(target, cst.Attribute) and target.attr.value == "requires_grad":
                 return "the program switches requires_grad"
-            if isinstance(target, cst.Attribute) and target.attr.value == "weight":
+            if isinstance(target, cst.Attribute) and target.attr.value == "weight" and not _is_new(node.value):
                 return "parameters are shared between modules"
     return ""
 
