@@ -617,6 +617,15 @@ def test_a_file_that_several_ranks_save_is_found(tmp_path: Path) -> None:
     assert saved_by_several(records[:1]) == ""
 
 
+def test_a_file_in_the_copies_of_the_ranks_of_a_script_that_starts_them_is_one_of_several(tmp_path: Path) -> None:
+    """ImageNet's example saves on each rank of torchrun, the original, too."""
+    records = [tmp_path / f"run.rank{rank}.values" for rank in range(2)]
+    for path, home in zip(records, ("/runs/original", "/runs/original-rank1"), strict=True):
+        path.with_suffix(".json").write_text(json.dumps({"paths": [f"{home}/last.pt"]}))
+    assert saved_by_several(records, "/runs/original") == "/runs/original/last.pt"
+    assert saved_by_several(records) == ""
+
+
 def test_ranks_of_a_reference_load_what_the_first_one_saved(tmp_path: Path) -> None:
     """DANN's test loads the model of each epoch: rank 1 had the buffers that it saved itself."""
     ranks = [LoadedFiles(tmp_path / f"rank{rank}", tmp_path / "loaded", rank, lambda: True) for rank in range(2)]

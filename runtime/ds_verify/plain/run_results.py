@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,11 +55,16 @@ def parted(training: TrainingRun, ranks: int) -> str:
     return ""
 
 
-def saved_by_several(records: Sequence[Path]) -> str:
-    """Return the first file that several ranks have saved, whose records these are; empty where there is none."""
+def saved_by_several(records: Sequence[Path], shared: str = "") -> str:
+    """Return the first file that several ranks have saved, whose records these are; empty where there is none.
+
+    Args:
+        shared: the folder of which each rank had a copy that ends in its number: files in these count as one.
+    """
+    copies = re.compile(re.escape(shared) + r"-rank\d+(?=/)" if shared else r"(?!)")
     files = [path.with_suffix(".json") for path in records]
     figures = [json.loads(file.read_text()) for file in files if file.is_file()]
-    counts = Counter(path for one in figures for path in one["paths"])
+    counts = Counter(copies.sub(shared, path) for one in figures for path in one["paths"])
     return min((path for path, count in counts.items() if count > 1), default="")
 
 

@@ -115,7 +115,7 @@ class ScriptRuns:
         if converted.failure is None and converted.figures and (name := parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
-        if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2])):
+        if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2], first)):
             text = f"RuntimeError: several ranks save {path}: let rank 0 alone save it"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
         if converted.failure is not None and _OTHER_RANKS in converted.failure.text:
@@ -127,9 +127,11 @@ class ScriptRuns:
         self._note_printed(ranks, first, control, converted)
         return Round(ranks, first, control, converted, self.settings)
 
-    def _saved_twice(self, original: PlainJob, converted: PlainJob) -> str:
+    def _saved_twice(self, original: PlainJob, converted: PlainJob, trained: TrainingRun) -> str:
         """Return the first file that several ranks of the conversion save, and none of the original's; else empty."""
-        before, after = (saved_by_several(self._runner.files(job)) for job in (original, converted))
+        starts_ranks = original.is_parted and trained.figures["is_distributed"]  # with several ranks alone
+        before = saved_by_several(self._runner.files(original), original.context if starts_ranks else "")
+        after = saved_by_several(self._runner.files(converted))
         return os.path.relpath(after, converted.context) if after and not before else ""
 
     def _align(self, original: TrainingRun, control: TrainingRun, converted: TrainingRun) -> None:
