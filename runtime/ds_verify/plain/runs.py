@@ -115,7 +115,7 @@ class ScriptRuns:
         if converted.failure is None and converted.figures and (name := parted(converted, ranks)):
             text = f"RuntimeError: {name} is not the same on all ranks: each rank trains its own"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
-        if converted.failure is None and converted.figures and (path := self._saved_twice(*jobs[:2], first)):
+        if converted.failure is None and converted.figures and (path := self._saved_twice(jobs[0], jobs[1], first)):
             text = f"RuntimeError: several ranks save {path}: let rank 0 alone save it"
             converted.failure = Failure(converted.figures["steps"] - 1, text)
         if converted.failure is not None and _OTHER_RANKS in converted.failure.text:

@@ -81,90 +81,127 @@ class Editor:
         self._kept = kept
         self._changeable = changeable
         self._fixed = fixed
+        self._facts = plan.facts
         self.flow = plan.facts.flow
+        self._staying = [file for file in fixed if file in others]
+        self._notes: list[Note] = []
         self._report = report
         self._runtime = runtime
         self._left: list[Note] | None = None  # what is left to a person
         self.guarded: list[SourceFile] = []  # those in which nothing but output changes, with no wait for it
 
     def apply(self) -> None:
+        """Write engines, what several ranks need beside them, and a note for each edit."""
+        self._write_engines()
+        beside = files_beside(self.files, self.flow)
+        decided = self._share_work(beside)
+        self._start_ranks(beside)
+        helpers = self._helpers(beside)
+        program = [*self.files, *(f for f in helpers if f not in self.files)]
+        # What several ranks run already, as the program starts them itself, makes the output that it is meant to.
+        own = [file for file in self.files if may_run_alone(file, self._facts)]
+        beside_it = [f for f in helpers if f not in self.files and may_run_alone(f, self._facts)]
+        quiet = [f for f in beside_it if f not in self._kept]
+        guards = OutputGuards(self.plan, self._runtime, self._converted)
+        guards.guard_saves(f for f in beside_it if f not in quiet)
+        self._place_ranks(program, helpers)
+        self._make_data(own, beside_it, quiet)
+        self.guarded = [f for f in quiet if not f.edits]
+        self._quieten(guards, own, beside_it, quiet)
+        readers = FileReaders(self._facts, program, self._runtime, self._converted)
+        others = [f for f in beside_it if f not in quiet]
+        read_again = write_once(self._facts, [*own, *quiet], others, readers, self._runtime, self._converted)
+        known = {f: f.edits.claims.lengths for f in self.guarded}
+        with self._left_to_a_person():
+            self._notes += wait_for_written(guards.written(), readers, self._facts)
+        alone = [file for file in (*own, *beside_it) if runs_alone(file, self.flow)]
+        if alone:
+            self._notes += [note for note in read_again if note.file in alone]
+            writable = [file for file in (*own, *quiet) if file in alone]
+            with self._left_to_a_person():
+                self._order_files(alone, writable, guards, decided, readers)
+        self.guarded = [
+            f for f in self.guarded if f.edits and f.edits.claims.lengths == known[f] and not readers.waits_in(f)
+        ]
+        for note in self._notes:
+            if note.help is not None:
+                self._review(note)
+            else:
+                self._report(Severity.CONVERTED, note)
+
+    def _write_engines(self) -> None:
         use_star_imports(self.flow)
         EngineWriter(self.plan, self._runtime, self._converted).write()
         follow_engines(self.plan, self._converted, self._review)
         write_calls(self.plan, self._runtime, self._converted)
         pass_engines(self.plan, self._converted)
         free_engines(self.plan, self._converted)
-        beside = files_beside(self.files, self.flow)
-        unwrap(self.plan.facts, beside, self._runtime, self._converted, self._review)
+        self._notes += [*self.plan.notes, *calls_left(self.plan)]
+
+    def _share_work(self, beside: list[SourceFile]) -> set[int]:
+        """Divide the data, and let ranks decide together; return the statements of decisions, by identity."""
+        unwrap(self._facts, beside, self._runtime, self._converted, self._review)
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
-        staying = [file for file in self._fixed if file in self._others]
-        decided = agree(self.plan, beside, staying, self._runtime, self._converted, self._review)
-        notes = [*self.plan.notes, *calls_left(self.plan)]
-        facts = self.plan.facts
-        drawing = [file for file in beside if may_run_alone(file, facts)]  # else ranks may draw others on purpose
-        notes += unshared_generators(drawing, self.flow)
-        notes += separate_environments(drawing, self.flow)
-        shared = [file for file in self._fixed if file not in staying]
-        notes += start_ranks(facts, self.files, beside, shared, self._runtime, self._converted)
+        decided = agree(self.plan, beside, self._staying, self._runtime, self._converted, self._review)
+        drawing = [file for file in beside if may_run_alone(file, self._facts)]  # else ranks may draw others on purpose
+        self._notes += unshared_generators(drawing, self.flow)
+        self._notes += separate_environments(drawing, self.flow)
+        return decided
+
+    def _start_ranks(self, beside: list[SourceFile]) -> None:
+        shared = [file for file in self._fixed if file not in self._staying]
+        self._notes += start_ranks(self._facts, self.files, beside, shared, self._runtime, self._converted)
         touched = [f for f in self.flow.files.values() if f.edits and f not in self.files and f not in self._others]
         self.files = [*self.files, *touched]
-        stepping = {step.file for step in self.plan.facts.operations.steps}
+
+    def _helpers(self, beside: list[SourceFile]) -> list[SourceFile]:
+        """Return the files that run with the loop, and neither step nor belong to another part or a framework."""
+        stepping = {step.file for step in self._facts.operations.steps}
         others = [f for f in beside if f not in stepping and f not in self._others]
-        helpers = [f for f in others if framework_script(f.path, f.data) is None]
-        program = [*self.files, *(f for f in helpers if f not in self.files)]
-        # What several ranks run already, as the program starts them itself, makes the output that it is meant to.
-        own = [file for file in self.files if may_run_alone(file, facts)]
-        beside_it = [f for f in helpers if f not in self.files and may_run_alone(f, facts)]
-        quiet = [f for f in beside_it if f not in self._kept]
-        guards = OutputGuards(self.plan, self._runtime, self._converted)
-        guards.guard_saves(f for f in beside_it if f not in quiet)
+        return [f for f in others if framework_script(f.path, f.data) is None]
+
+    def _place_ranks(self, program: list[SourceFile], helpers: list[SourceFile]) -> None:
+        """Let each rank have a device and an argument for its number."""
         with self._left_to_a_person():
-            notes += RankDevices(facts, is_called(INIT, self.flow), self._converted).free(program)
-        argument = LauncherArgument(self.plan.facts, self._changeable, self._runtime, self._converted)
-        notes += [*argument.add(self.files, helpers), *ranks_of_mpi(program, self.flow)]
+            self._notes += RankDevices(self._facts, is_called(INIT, self.flow), self._converted).free(program)
+        argument = LauncherArgument(self._facts, self._changeable, self._runtime, self._converted)
+        self._notes += [*argument.add(self.files, helpers), *ranks_of_mpi(program, self.flow)]
+
+    def _make_data(self, own: list[SourceFile], beside_it: list[SourceFile], quiet: list[SourceFile]) -> None:
+        """Let rank 0 make data and folders first."""
         prepared = PreparedData(self.plan, [*own, *quiet], self._runtime)
-        notes += prepared.let_rank_0_begin(self._converted)
+        self._notes += prepared.let_rank_0_begin(self._converted)
         with self._left_to_a_person():
-            make_folders_once(facts, own, beside_it, self._runtime, self._converted)
-        self.guarded = [f for f in quiet if not f.edits]
+            make_folders_once(self._facts, own, beside_it, self._runtime, self._converted)
+
+    def _quieten(
+        self, guards: OutputGuards, own: list[SourceFile], beside_it: list[SourceFile], quiet: list[SourceFile]
+    ) -> None:
+        """Let rank 0 alone print, record and save."""
         guards.guard_output(own, quiet)
-        notes += quiet_loggers(facts, [*own, *quiet], self._runtime, self._converted)
-        others = [f for f in beside_it if f not in quiet]
-        notes += guards.left_as_it_is(others)
-        readers = FileReaders(self.plan.facts, program, self._runtime, self._converted)
-        read_again = write_once(facts, [*own, *quiet], others, readers, self._runtime, self._converted)
-        known = {f: f.edits.claims.lengths for f in self.guarded}
-        with self._left_to_a_person():
-            notes += wait_for_written(guards.written(), readers, facts)
-        alone = [file for file in (*own, *beside_it) if runs_alone(file, self.flow)]
-        if alone:
-            own = [file for file in (*own, *quiet) if file in alone]
-            program = alone
-            read_again = [note for note in read_again if note.file in alone]
-            with self._left_to_a_person():
-                notes += [
-                    *commands_of_all_ranks(program, self.flow),
-                    *errors_of_one_rank(facts),
-                    *files_of_one_rank(facts),
-                ]
-                notes += LibraryWriters(self.plan).notes(program)
-                notes += share_names_not_taken(facts, program, own, self._runtime, self._converted)
-                notes += read_again
-                if facts.options.runtime:
-                    notes += decide_where_folders_are(facts, own, self._runtime, self._converted)
-                    written = list(guards.written())
-                    notes += share_looks(facts, program, own, written, decided, readers, self._runtime, self._converted)
-                    for share in (share_time_stamps, share_temporary_folders):
-                        notes += share(program, self.flow, self._runtime, self._converted)
-                notes += wait_for_saves(self.plan, program, decided, readers, self._runtime, self._converted)
-        self.guarded = [
-            f for f in self.guarded if f.edits and f.edits.claims.lengths == known[f] and not readers.waits_in(f)
-        ]
-        for note in notes:
-            if note.help is not None:
-                self._review(note)
-            else:
-                self._report(Severity.CONVERTED, note)
+        self._notes += quiet_loggers(self._facts, [*own, *quiet], self._runtime, self._converted)
+        self._notes += guards.left_as_it_is(f for f in beside_it if f not in quiet)
+
+    def _order_files(
+        self,
+        program: list[SourceFile],
+        writable: list[SourceFile],
+        guards: OutputGuards,
+        decided: set[int],
+        readers: FileReaders,
+    ) -> None:
+        """Let ranks have the same names for files, and read what rank 0 has written."""
+        facts, flow, runtime, converted = self._facts, self.flow, self._runtime, self._converted
+        self._notes += [*commands_of_all_ranks(program, flow), *errors_of_one_rank(facts), *files_of_one_rank(facts)]
+        self._notes += LibraryWriters(self.plan).notes(program)
+        self._notes += share_names_not_taken(facts, program, writable, runtime, converted)
+        if facts.options.runtime:
+            self._notes += decide_where_folders_are(facts, writable, runtime, converted)
+            written = list(guards.written())
+            self._notes += share_looks(facts, program, writable, written, decided, readers, runtime, converted)
+            for share in (share_time_stamps, share_temporary_folders):
+                self._notes += share(program, flow, runtime, converted)
+        self._notes += wait_for_saves(self.plan, program, decided, readers, runtime, converted)
 
     @property
     def missing(self) -> list[str]:
