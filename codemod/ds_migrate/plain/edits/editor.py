@@ -33,9 +33,8 @@ from ds_migrate.plain.ranks.idle_code import is_idle
 from ds_migrate.plain.ranks.launch.launcher_argument import LauncherArgument
 from ds_migrate.plain.ranks.launch.other_starts import ranks_of_mpi
 from ds_migrate.plain.ranks.launch.start import start_ranks
-from ds_migrate.plain.ranks.processes.environments import separate_environments
 from ds_migrate.plain.ranks.processes.time_stamps import share_temporary_folders, share_time_stamps
-from ds_migrate.plain.ranks.processes.unshared_generators import unshared_generators
+from ds_migrate.plain.ranks.processes.unshared_generators import separate_environments, unshared_generators
 from ds_migrate.plain.ranks.rank_zero.commands import commands_of_all_ranks
 from ds_migrate.plain.ranks.rank_zero.guarded_writes import wait_for_written
 from ds_migrate.plain.ranks.rank_zero.library_writers import LibraryWriters

@@ -8,7 +8,7 @@ from typing import TypeGuard, TypeVar
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import Jumps
+from ds_migrate.plain.dataflow.branches.blocks import Jumps
 from ds_migrate.plain.dataflow.by_rank.body_names import BodyNames
 from ds_migrate.plain.dataflow.by_rank.none_tests import NoneTests
 from ds_migrate.plain.dataflow.by_rank.object_attributes import ObjectAttributes

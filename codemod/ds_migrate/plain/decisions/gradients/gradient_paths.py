@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.decisions.gradients.gradient_states import (
     CLEARED,

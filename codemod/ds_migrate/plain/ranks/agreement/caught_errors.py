@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import JUMPS, is_exit
+from ds_migrate.plain.dataflow.branches.blocks import JUMPS, is_exit
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.decisions.plan import Note

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.calls.generators import generators
 from ds_migrate.plain.dataflow.flow import Flow

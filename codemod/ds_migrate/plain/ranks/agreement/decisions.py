@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import JUMPS
+from ds_migrate.plain.dataflow.branches.blocks import JUMPS
 from ds_migrate.plain.dataflow.by_rank.none_tests import is_none_test
 from ds_migrate.plain.dataflow.by_rank.rank_expressions import are_timed
 from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues

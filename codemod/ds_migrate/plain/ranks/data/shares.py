@@ -16,9 +16,8 @@ from ds_migrate.plain.ranks.data.counted_batches import counted_batches, counted
 from ds_migrate.plain.ranks.data.epochs.epoch_averages import EpochAverages
 from ds_migrate.plain.ranks.data.epochs.evaluated_shares import evaluated_shares
 from ds_migrate.plain.ranks.data.epochs.sample_counts import count_own_samples
-from ds_migrate.plain.ranks.data.epochs.undecided_training import undecided_training
-from ds_migrate.plain.ranks.data.other_sources import other_sources
-from ds_migrate.plain.ranks.processes.environments import separate_environments
+from ds_migrate.plain.ranks.data.other_sources import other_sources, undecided_training
+from ds_migrate.plain.ranks.processes.unshared_generators import separate_environments
 from ds_migrate.plain.recognition.batches.batch_sources import sources_of
 from ds_migrate.plain.recognition.batches.drawn_batches import drawn_batches
 from ds_migrate.plain.recognition.batches.loader_names import may_evaluate, names_of

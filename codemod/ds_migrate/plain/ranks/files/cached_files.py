@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import FIRST, RankConditions
 from ds_migrate.plain.decisions.plan import Note
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames

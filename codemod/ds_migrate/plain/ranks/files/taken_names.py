@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions, runs_in_turn
 from ds_migrate.plain.dataflow.calls.callers import Callers
 from ds_migrate.plain.dataflow.flow import Flow

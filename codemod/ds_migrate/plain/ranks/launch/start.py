@@ -17,9 +17,9 @@ from ds_migrate.plain.edits.expressions import remove_call
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
 from ds_migrate.plain.ranks.launch.beginnings import Beginning, beginnings
 from ds_migrate.plain.ranks.launch.early_draws import EarlyDraws
-from ds_migrate.plain.ranks.launch.given_models import GivenModels
 from ds_migrate.plain.ranks.launch.other_starts import Entry, behind_condition, beside_workers, starts_group, ways_past
 from ds_migrate.plain.ranks.rank_zero.log_lines import quiet_logging
+from ds_migrate.plain.ranks.unwrapping.weight_copies import GivenModels
 from ds_migrate.plain.recognition.facts import LoopFacts, Site
 from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.rules.codes import Code

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.calls.idle_functions import IdleFunctions, idle_functions
 from ds_migrate.plain.dataflow.flow import Flow

@@ -1,7 +1,8 @@
-"""Random generators that each rank starts by itself: ranks would divide the data, or make models, differently.
+"""Random generators and environments that each rank starts by itself: ranks would divide data, or act, differently.
 
 Ranks begin with rank 0's state of the generators of torch, Python and NumPy. It is lost where a script seeds these by
-the time, and a generator that it makes without a seed does not have it.
+the time, and a generator that it makes without a seed does not have it. Episodes of environments have other lengths on
+each rank: a script that steps an optimizer in each of their steps does so more often on one, and ranks wait forever.
 """
 
 from __future__ import annotations
@@ -105,3 +106,22 @@ def _draws_items(call: cst.Call, file: SourceFile) -> bool:
         return True
     methods = {node.name.value for node in file.nodes(cst.FunctionDef, below=owner)} if owner is not None else set()
     return bool(methods & {"__getitem__", "__iter__"})
+
+
+_MAKERS = tuple(f"{lib}.{name}" for lib in ("gym", "gymnasium") for name in ("make", "make_vec", "vector.make"))
+
+
+def separate_environments(files: list[SourceFile], flow: Flow) -> Iterator[Note]:
+    """Yield a note for each call that makes an environment; what seeds it and its actions is not followed."""
+    for file in files:
+        for call in file.nodes(cst.Call):
+            if flow.is_call_of(call, file, _MAKERS):
+                message = (
+                    "each rank acts in a separate environment: its data and the lengths of its episodes differ where "
+                    "it and its space of actions do not have one seed on all ranks"
+                )
+                advice = (
+                    "give reset() and action_space a seed that is the same on all ranks, or let rank 0 decide where "
+                    "episodes and training end"
+                )
+                yield Note(Code.PLAIN_AGREEMENT, file, call, message, advice)

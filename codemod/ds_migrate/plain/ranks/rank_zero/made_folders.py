@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from ds_migrate.plain.dataflow.branches.jumps import is_exit
+from ds_migrate.plain.dataflow.branches.blocks import is_exit
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
