@@ -31,7 +31,6 @@ from ds_migrate.plain.ranks.agreement.common_operations import (
     test_of,
 )
 from ds_migrate.plain.ranks.agreement.empty_batches import EmptyBatches
-from ds_migrate.plain.ranks.agreement.metric_syncs import metrics_of_all_data
 from ds_migrate.plain.ranks.agreement.share_notes import share_notes
 from ds_migrate.plain.ranks.agreement.share_sizes import sizes_differ
 from ds_migrate.plain.ranks.agreement.unagreed_branches import takes_some, unagreed_branches
@@ -77,7 +76,7 @@ def agree(
     decisions = _Decisions(plan, files, staying, shares, decided, runtime, converted, review)
     decisions.agree()
     if shares:
-        for note in (*metrics_of_all_data(files, decisions.values), *decisions.notes()):
+        for note in decisions.notes():
             review(note)
     return decided
 
