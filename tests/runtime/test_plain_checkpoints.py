@@ -96,6 +96,41 @@ def load_unequal() -> None:
     train_sharded({"AdamW": state})
 
 
+def train_twice() -> dict[str, bool]:
+    """Return for each optimizer whether training ends in the same weights once more from a state in memory."""
+    import deepspeed
+    from trial_runtime.plain import init_distributed, load_optimizer_state, match_torch, optimizer_state
+
+    init_distributed()
+    found = {}
+    for name in OPTIMIZERS:
+        model, optimizer = make(name)
+        config = {
+            "train_micro_batch_size_per_gpu": 4,
+            "zero_optimization": {"stage": 1},
+            "zero_allow_untested_optimizer": True,
+        }
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        match_torch(engine)
+        ends, state = list[Any](), None
+        for batch in [*batches(), *batches()[STEPS:]]:
+            if len(ends) == STEPS:
+                state = copy.deepcopy((model.state_dict(), optimizer_state(optimizer)))
+            if len(ends) == 2 * STEPS and state is not None:
+                model.load_state_dict(state[0])
+                load_optimizer_state(optimizer, state[1])
+            engine.backward(loss_of(engine, batch))
+            engine.step()
+            ends.append(copy.deepcopy(model.state_dict()))
+        found[name] = all(torch.equal(ends[-1][key], ends[2 * STEPS - 1][key]) for key in ends[-1])
+    return found
+
+
+def test_a_state_in_memory_is_restored_on_all_ranks() -> None:
+    """Rank 0 alone restored its share: the others began without momentum, in silence."""
+    assert list(run_ranks(train_twice)) == [dict.fromkeys(OPTIMIZERS, True)] * 2
+
+
 def test_parameters_that_were_not_stepped_together_are_refused() -> None:
     with pytest.raises(AssertionError, match="set the stage to 0"):
         run_ranks(load_unequal, size=1)

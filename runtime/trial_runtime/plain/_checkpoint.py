@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -13,12 +14,14 @@ from trial_runtime.plain._engine import matched_engines
 
 # What torch's elementwise optimizers keep once for each parameter; everything else has the parameter's shape.
 _PER_PARAMETER = frozenset({"step", "mu_product", "eta", "mu"})
+_SHARE = "share"  # the key of a rank's own state, in what other ranks than 0 get
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return an optimizer's ``state_dict()`` as torch makes it without an engine. Collective at ZeRO stages 1 and 2.
 
-    There each rank has a share of the state: rank 0 gets all of it, in host memory, and the others only the options.
+    There each rank has a share of the state: rank 0 gets all of it, in host memory, and the others the options and a
+    copy of their share, from which :func:`load_optimizer_state` restores it in the same run.
 
     Args:
         optimizer: of the script, or of its engine.
@@ -42,7 +45,8 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
                 if whole is not None:
                     own = whole.narrow(0, offset, parameter.numel()).view(parameter.shape).clone()
                 state.setdefault(first + n, {})[key] = own
-    return {"state": state, "param_groups": groups}
+    found: dict[str, Any] = {"state": state, "param_groups": groups}
+    return found if is_main_rank() else {**found, _SHARE: _own_share(zero)}
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -50,7 +54,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
     Args:
         optimizer: of the script, or of its engine.
-        state: the whole state, on each rank.
+        state: the whole state, on each rank, or what :func:`optimizer_state` returned on this rank.
 
     Raises:
         ValueError: the groups have other numbers of parameters.
@@ -65,7 +69,9 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     found, expected = [len(group["params"]) for group in saved], [len(group) for group in zero.bit16_groups]
     if found != expected:
         raise ValueError(f"the state has groups of {found} parameters, and the optimizer of {expected}")
-    shares = {i: _share(zero, i, [state["state"].get(n, {}) for n in saved[i]["params"]]) for i in range(len(saved))}
+    shares = copy.deepcopy(state.get(_SHARE)) or {
+        i: _share(zero, i, [state["state"].get(n, {}) for n in saved[i]["params"]]) for i in range(len(saved))
+    }
     groups = [{**group, "params": [i]} for i, group in enumerate(saved)]
     zero.optimizer.load_state_dict({"state": shares, "param_groups": groups})
 
@@ -74,6 +80,15 @@ def save_on_main_rank(obj: object, *args: Any, **kwargs: Any) -> None:
     """Save as ``torch.save`` does, on rank 0. Call it on all ranks where making ``obj`` takes all of them."""
     if is_main_rank():
         torch.save(obj, *args, **kwargs)
+
+
+def _own_share(zero: Any) -> dict[int, dict[str, Any]]:
+    """Return a copy of this rank's share of the state, by the group, in host memory."""
+    shares = (zero.optimizer.state.get(share, {}) for share in zero.single_partition_of_fp32_groups)
+    return {
+        i: {key: value.to("cpu", copy=True) if torch.is_tensor(value) else value for key, value in share.items()}
+        for i, share in enumerate(shares)
+    }
 
 
 def _sharded(optimizer: torch.optim.Optimizer) -> Any:
