@@ -7,6 +7,7 @@ from pathlib import Path
 import examples
 import pytest
 from ds_migrate.files.discovery import discover
+from ds_migrate.findings import Severity
 from ds_migrate.pipeline import migrate
 from plain_loops import HEADER, LOOP, PLAIN, run
 
@@ -132,6 +133,23 @@ def test_a_package_without_init_is_found_in_a_folder_above_the_script(tmp_path: 
     report = run(tmp_path, **files)
     after = {result.path.stem: result.after.decode() for result in report.files if result.after is not None}
     assert "model=self.net,\n" in after["gan"] and "shard(DataLoader(" in after["train"]
+
+
+def test_a_package_imports_by_name_what_is_in_it_and_not_itself(tmp_path: Path) -> None:
+    """It was taken to make its loader for each module that it imports so: the loader was for review."""
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "pairs.py").write_text(DATA)
+    (tmp_path / "sets" / "__init__.py").write_text(
+        "from importlib import import_module\nfrom torch.utils.data import DataLoader\n\n\nclass Data:\n"
+        "    def __init__(self, names):\n        for name in names:\n"
+        "            made = getattr(import_module('sets.' + name.lower()), name)()\n"
+        "        self.loader = DataLoader(made, batch_size=4)\n"
+    )
+    loop = LOOP.replace("for x, y in loader:", "loader = sets.Data(['Pairs']).loader\nfor x, y in loader:")
+    report = run(
+        tmp_path, train="import sets\n" + HEADER + loop.replace("loader = DataLoader(data, batch_size=4)\n", "")
+    )
+    assert not list(report.findings(Severity.REVIEW))
 
 
 def test_a_module_of_which_no_part_is_written_is_unknown(tmp_path: Path) -> None:

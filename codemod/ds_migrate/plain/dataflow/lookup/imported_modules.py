@@ -14,7 +14,7 @@ from ds_migrate.syntax.nodes import dotted, imported_names, receiver, targets
 from ds_migrate.syntax.source import SourceFile
 
 _MOST = 30
-_ANY = "[^/]*"
+_ANY = r"(?!__init__\b)[^/]*"
 
 
 class ImportedModules:
