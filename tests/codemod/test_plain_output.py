@@ -158,6 +158,7 @@ def test_all_ranks_compute_what_rank_0_prints_or_saves(line: str, converted: str
     [
         ("print(np.unique(names), np.bincount([1, 2], minlength=3))", True),
         ("print(np.linspace(0, 1, 3), np.nanmean(names))", True),
+        ("print(torch.mean(torch.FloatTensor(kept)), torch.Tensor(kept))", True),
         ("print(np.multiply(names, 2, out=kept))", False),
         ("print(np.fromiter(names, float))", False),
         ("print(np.sum(len(b) for b in loader))", False),

@@ -29,7 +29,7 @@ _HARMLESS = frozenset(
      "isdir", "is_file", "is_dir", "pformat", "get_rank", "get_world_size", "fromarray", "to_pil_image", "data_ptr",
      "dim", "any", "all", "t", "to_dict", "timestamp", "fromtimestamp", "model_dump", "_asdict", "asdict",
      "_get_kwargs", "get_terminal_size", "median", "percentile", "cumsum", "state_dict", "deepcopy", "get_rng_state",
-     "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor",
+     "get_rng_state_all", "getstate", "get_state", "Namespace", "tensor", "as_tensor", "Tensor", "FloatTensor",
      "from_numpy", "arange", "zeros", "ones", "topk", "getpid", "gethostname", "format_exc", "format_exception",
      "format_tb", "format_stack", "exc_info", "DataFrame", "Series", "vstack", "hstack", "column_stack",
      "joinpath", "with_suffix", "with_name", "ToPILImage", "resize", "getenv", "absolute", "as_posix", "relative_to",
