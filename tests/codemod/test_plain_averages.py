@@ -384,6 +384,8 @@ SUMMED = """
         ("loss = F.mse_loss(model(x), y, reduction='none').sum()", True),
         ("loss = ((model(x) - y) ** 2).sum() / len(x)", False),
         ("loss = ((model(x) - y) ** 2).sum(dim=1).mean()", False),
+        ("loss = ((model(x) - y) ** 2).mean(0).sum()", False),
+        ("loss = ((model(x) - y) ** 2).mean(1).sum()", True),
         ("loss = F.mse_loss(model(x), y).sum()", False),
         ("loss = (model(x) - y) ** 2\n    loss = loss.sum() if how == 'sum' else loss.mean()", False),
         ("loss = F.mse_loss(model(x), y) + 0.1 * (model.fc.weight ** 2).sum()", False),

@@ -8,7 +8,7 @@ from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.ranks.data.losses.returned_values import returned_values
-from ds_migrate.syntax.nodes import argument, called_name, dotted
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted
 from ds_migrate.syntax.source import SourceFile
 
 # Methods and functions of torch that make a number of each one, and what is no loss yet.
@@ -81,7 +81,8 @@ class SampleSums:
         if of_kind(called, Kind.MODULE):
             return is_changed
         operands = _operands(call)
-        if name in ("sum", "mean") and len(operands) == 1:
+        is_over_samples = name == "mean" and "0" in map(code, operands[1:])
+        if is_over_samples or (name in ("sum", "mean") and len(operands) == 1):
             return False
         is_known = name in _CHANGES or name in _KEEPS
         return (
