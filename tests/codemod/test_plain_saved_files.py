@@ -812,3 +812,22 @@ def test_ranks_wait_for_a_file_that_a_library_is_given_as_text(given: str, waits
     save = f"path = Path('b.sgy')\nshutil.copyfile('a.sgy', path)\nwith segyio.open({given}) as f:\n    print(f)\n"
     after = convert(tmp_path, "import shutil\nimport segyio\nfrom pathlib import Path\n" + HEADER + LOOP + save)
     assert ("wait_for_all_ranks()\nwith segyio.open" in after) is waits
+
+
+@pytest.mark.parametrize(("given", "decides"), [("optimizer", False), ("optimizer if len(data) > 9 else None", True)])
+def test_rank_0_does_not_decide_whether_a_call_gives_an_optimizer(given: str, decides: bool, tmp_path: Path) -> None:
+    """As ``save(model, optimizer=None)``, which writes the optimizer's state where it gets one."""
+    text = f"""
+    def save(model, optimizer=None):
+        state = {{"model": model.state_dict()}}
+        if optimizer is not None:
+            state["optimizer"] = optimizer.state_dict()
+        torch.save(state, "last.pt")
+
+
+    MAKE_MODEL
+    for x, y in DataLoader(data, batch_size=4):
+        STEP
+    save(model, {given})
+    """
+    assert ("if rank_0_decides(optimizer is not None):" in convert(tmp_path, body(text))) is decides

@@ -17,16 +17,18 @@ from ds_migrate.plain.dataflow.branches.pure_operations import (
     PURE_ON_TENSORS,
     PURE_ON_TEXTS,
 )
+from ds_migrate.plain.dataflow.by_rank.none_tests import is_none_test
 from ds_migrate.plain.dataflow.by_rank.program_arguments import is_arguments, is_command
 from ds_migrate.plain.dataflow.containers.iteration import taken_from
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.dataflow.scopes import names_in
-from ds_migrate.plain.dataflow.values import Kind, Value, of_kind
+from ds_migrate.plain.dataflow.values import Kind, Value, are_all, of_kind
 from ds_migrate.syntax.nodes import (
     called_name,
     dotted,
     indices_of,
     parameter,
+    parameters,
     set_values,
     walk,
     without_index,
@@ -70,6 +72,8 @@ class SharedValues:
         if isinstance(node, (cst.Name, cst.Attribute)) and self._flow.is_named(node, file, "sys.argv"):
             return True
         if isinstance(node, cst.Comparison):
+            if is_none_test(node) and self._is_optimizer_or_none(node.left, file):
+                return True
             return all(self.is_shared(n, file) for n in (node.left, *(c.comparator for c in node.comparisons)))
         if isinstance(node, (cst.BinaryOperation, cst.BooleanOperation)):
             return self.is_shared(node.left, file) and self.is_shared(node.right, file)
@@ -118,6 +122,26 @@ class SharedValues:
         if isinstance(node, cst.Attribute):
             return self._is_shared_attribute(node, file)
         return False
+
+    def _is_optimizer_or_none(self, node: cst.BaseExpression, file: SourceFile) -> bool:
+        """Return whether each call of a function gives its parameter an optimizer, or None: ``save(model, None)``."""
+        function = self._flow.scopes(file).function_of_parameter(node)
+        if function is None or not isinstance(node, cst.Name):
+            return False
+        calls = self._flow.callers.of(function)
+        default = next((p.default for p in parameters(function) if p.name.value == node.value), None)
+        for caller, call in calls:
+            arg = self._flow.given(call, function, node.value, caller)
+            value = arg.value if arg is not None else default
+            is_none = value is not None and dotted(value) == "None"
+            if not is_none and not (isinstance(value, cst.Name) and self._is_optimizer(value, caller)):
+                return False
+        return bool(calls)
+
+    def _is_optimizer(self, name: cst.Name, file: SourceFile) -> bool:
+        """Return whether a name is always an optimizer, as far as lines that set it to None would show."""
+        others = any(dotted(value) == "None" for value in self._flow.scopes(file).assigned(name))
+        return not others and are_all(self._flow.values(name, file), Kind.OPTIMIZER)
 
     def _is_of_library(self, func: cst.Attribute, file: SourceFile) -> bool:
         """Return whether a call is of a function of torch, math or NumPy, rather than of a tensor's method."""
