@@ -615,6 +615,8 @@ LOSSES = {
     "loss = F.cross_entropy(out, y, ignore_index=-1, reduction='none').mean()": "",
     "y = (y - y.mean()) / (y.std() + 1e-8)\n    loss = (out * y).mean()": ALL,
     "loss = -out.std()": ALL,
+    "loss = torch.mean(torch.ones(4)) - torch.mean(out)": "",
+    "loss = (out - torch.mean(out)).pow(2).mean()": ALL,
     "loss = smp.losses.DiceLoss('binary')(out, y)": ALL,
     "loss = torch.logsumexp(torch.stack([out, -out]), 0).mean()": "",
     "loss = (out - out.mean(dim=1, keepdim=True)).pow(2).mean()": "",

@@ -151,4 +151,5 @@ def _is_centered(left: cst.BaseExpression, right: cst.BaseExpression, file: Sour
     if totals.is_total(left, file) or not totals.is_total(right, file):
         return False
     names = [{node.value for node in walk(side) if isinstance(node, cst.Name)} for side in (left, right)]
-    return bool(names[0] & names[1] - {"self", "torch", "F"})
+    called = {called_name(node) for node in walk(right) if isinstance(node, cst.Call)}
+    return bool(names[0] & names[1] - {"self", "torch", "F"} - called)
