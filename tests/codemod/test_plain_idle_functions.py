@@ -254,7 +254,6 @@ def test_it_writes_a_log(images):
     ("imports", "rest", "is_reviewed"),
     [
         ("import torch", "", False),
-        ("import torch", "\n\nread(Path('run'))\n", True),  # run as a script
         ("import torch\nimport torch.multiprocessing", "", True),  # it may start ranks
     ],
 )

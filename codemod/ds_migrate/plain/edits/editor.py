@@ -141,7 +141,7 @@ class Editor:
         """Divide the data, and let ranks decide together; return the statements of decisions, by identity."""
         unwrap(self._facts, beside, self._runtime, self._converted, self._review)
         share_data(self.plan, beside, self._runtime, self._converted, self._review)
-        decided = agree(self.plan, beside, self._staying, self._runtime, self._converted, self._review)
+        decided, self._values = agree(self.plan, beside, self._staying, self._runtime, self._converted, self._review)
         drawing = [file for file in beside if may_run_alone(file, self._facts)]  # else ranks may draw others on purpose
         self._notes += unshared_generators(drawing, self.flow)
         self._notes += separate_environments(drawing, self.flow)
@@ -200,7 +200,7 @@ class Editor:
             self._notes += share_looks(facts, program, writable, written, decided, readers, runtime, converted)
             for share in (share_time_stamps, share_temporary_folders):
                 self._notes += share(program, flow, runtime, converted)
-        self._notes += wait_for_saves(self.plan, program, decided, readers, runtime, converted)
+        self._notes += wait_for_saves(self.plan, program, decided, self._values, readers, runtime, converted)
 
     @property
     def missing(self) -> list[str]:

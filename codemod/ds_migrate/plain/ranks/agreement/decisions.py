@@ -56,8 +56,10 @@ def agree(
     runtime: RuntimeNames,
     converted: Converted,
     review: Review,
-) -> set[int]:
-    """Have all ranks of a program take the same decisions; return the statements of these, by identity.
+) -> tuple[set[int], RankValues | None]:
+    """Have all ranks of a program take the same decisions.
+
+    Return the statements of these, by identity, and the values that differ by rank; None where none do.
 
     Args:
         files: those that may run with the loop.
@@ -72,13 +74,13 @@ def agree(
     decided = {id(branch) for _, branch in plan.undecided}
     shares = loaders_to_share([step for step, _ in plan.steps], plan.facts)
     if not shares and not are_timed([file for file in files if runs_alone(file, flow)], flow):
-        return decided
+        return decided, None
     decisions = _Decisions(plan, files, staying, shares, decided, runtime, converted, review)
     decisions.agree()
     if shares:
         for note in decisions.notes():
             review(note)
-    return decided
+    return decided, decisions.values
 
 
 class _Decisions:

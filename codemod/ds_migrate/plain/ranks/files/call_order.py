@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import libcst as cst
 
 from ds_migrate.plain.dataflow.calls.callers import are_exclusive, is_repeated
 from ds_migrate.plain.dataflow.calls.idle_functions import idle_functions
-from ds_migrate.plain.dataflow.flow import Flow
+from ds_migrate.plain.ranks.idle_code import is_idle
+from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.syntax.source import SourceFile
 
-Place = tuple[SourceFile, cst.Call]
+Place = tuple[SourceFile, cst.CSTNode]
 Way = tuple[SourceFile, cst.CSTNode, cst.CSTNode]  # the places in one function, or module, that lead to two calls
 
 
 class CallOrder:
     """The calls of a program, and which of them may run behind which, by the calls that lead to them."""
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
+    def __init__(self, facts: LoopFacts) -> None:
+        self._facts = facts
+        self._flow = facts.flow
 
     def may_follow(self, read: Place, write: Place) -> bool:
         """Return whether a call may run behind another one, as far as the calls of the functions around them show."""
-        shared = list(self.ways(write, read))
-        if not shared:
-            return not self._are_apart(read, write)
-        return any(_comes_first(*way) or _is_in_one_loop(*way) for way in shared)
+        if not list(self.ways(write, read)):
+            return not idle_functions(self._flow).are_apart(read[::-1], write[::-1])
+        return any(self.following(read, write))
 
-    def comes_behind(self, read: Place, writes: Iterable[Place]) -> bool:
-        """Return whether the calls of a program lead to a call behind one of others."""
-        ways = (way for write in writes for way in self.ways(write, read))
-        return any(_comes_first(*way) or _is_in_one_loop(*way) or _is_repeated(*way) for way in ways)
-
-    def _are_apart(self, one: Place, other: Place) -> bool:
-        """Return whether no run of the program comes to both of two calls."""
-        return idle_functions(self._flow).are_apart(one[::-1], other[::-1])
+    def following(self, read: Place, write: Place) -> Iterator[Place]:
+        """Yield the places that lead to a call where others before them lead to another one, in runs that train."""
+        for file, first, second in self.ways(write, read):
+            is_again = _is_in_one_loop(file, first, second) or (first is second and is_repeated(file, first))
+            if (is_again or _comes_first(file, first, second)) and not is_idle(second, file, self._facts):
+                yield file, second
 
     def ways(self, one: Place, other: Place) -> Iterator[Way]:
         """Yield the places in one function, or module, that lead to two calls."""
@@ -57,7 +56,7 @@ class CallOrder:
     def _ways(self, place: Place) -> Iterator[tuple[int, list[Place]]]:
         """Yield the functions that lead to a call, by identity, with the calls in them that do; of modules likewise."""
         found: dict[int, list[Place]] = {}
-        todo: list[Place] = [place]
+        todo = [place]
         while todo:
             file, node = todo.pop()
             function = file.function(node)
@@ -72,11 +71,6 @@ class CallOrder:
 def _comes_first(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Return whether a node of a function may run before another one, as they are written."""
     return file.position(one) < file.position(other) and not are_exclusive(file, one, other)
-
-
-def _is_repeated(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Return whether two nodes are one call that runs several times."""
-    return one is other and is_repeated(file, one)
 
 
 def _is_in_one_loop(file: SourceFile, one: cst.CSTNode, other: cst.CSTNode) -> bool:

@@ -8,7 +8,8 @@ import libcst as cst
 
 from ds_migrate.plain.dataflow.containers.mappings import display_items
 from ds_migrate.plain.dataflow.flow import Flow
-from ds_migrate.syntax.nodes import called_name, parameters, set_values, single_index
+from ds_migrate.plain.dataflow.scopes import is_label
+from ds_migrate.syntax.nodes import called_name, dotted, parameters, set_values, single_index
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -76,7 +77,9 @@ class FileNames:
         return frozenset(names - _NO_NAMES)
 
     def _find(self, path: cst.BaseExpression, file: SourceFile, depth: int) -> frozenset[str]:
-        unknown = frozenset({f"<{expression_text(path)}>"})
+        if dotted(path) == "None":
+            return frozenset()
+        unknown = frozenset({self._text(path, file)})
         if depth > _DEEPEST:
             return unknown
         if isinstance(path, (cst.SimpleString, cst.ConcatenatedString)):
@@ -104,6 +107,13 @@ class FileNames:
         if isinstance(path, cst.IfExp):
             return self.of(path.body, file, depth) | self.of(path.orelse, file, depth)
         return unknown
+
+    def _text(self, path: cst.BaseExpression, file: SourceFile) -> str:
+        """Return the text of a path that cannot be followed; variables of a function are its own."""
+        names = [] if isinstance(path, cst.Attribute) else file.nodes(cst.Name, below=path)
+        read = [name for name in names if name.value not in ("self", "cls") and not is_label(name, file)]
+        owners = {id(self._flow.scopes(file).owner(name.value, name)) for name in read}
+        return f"<{expression_text(path)}{min(owners - {id(file.module)}, default='')}>"
 
     def _of_call(self, call: cst.Call, file: SourceFile, depth: int) -> frozenset[str]:
         name = called_name(call)

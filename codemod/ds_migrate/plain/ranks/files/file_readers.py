@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import libcst as cst
@@ -11,7 +11,7 @@ import libcst as cst
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
 from ds_migrate.plain.dataflow.values import Kind, of_kind
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
-from ds_migrate.plain.ranks.files.call_order import CallOrder, Place
+from ds_migrate.plain.ranks.files.call_order import CallOrder
 from ds_migrate.plain.ranks.files.file_names import BLANK, FileNames, may_be_one, root_of
 from ds_migrate.plain.ranks.files.looks import first_look, path_of
 from ds_migrate.plain.ranks.files.numbered_folders import LISTS
@@ -20,7 +20,7 @@ from ds_migrate.plain.ranks.rank_guards import is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
 from ds_migrate.plain.recognition.lone_scripts import runs_alone
 from ds_migrate.rules.codes import Code
-from ds_migrate.syntax.nodes import called_name, code, dotted, dotted_names, last_name
+from ds_migrate.syntax.nodes import argument, called_name, code, dotted, dotted_names, last_name
 from ds_migrate.syntax.one_line import expression_text
 from ds_migrate.syntax.source import SourceFile
 
@@ -39,7 +39,7 @@ _SUFFIXES = {"numpy.save": ".npy", "numpy.savez": ".npz", "numpy.savez_compresse
 _PATTERN = re.compile(r"\*(\.\w+)[\"']")  # the ending of "*.png"
 _REMOVES = ("os.remove", "os.unlink", "shutil.rmtree")
 _OF_ANY_PATH = frozenset({"self", "os", "os.path", "os.path.join", "str", "Path", "pathlib", "pathlib.Path"})
-Read = Place
+Read = tuple[SourceFile, cst.Call]
 Write = tuple[SourceFile, cst.Call, cst.BaseExpression]  # with its path
 
 
@@ -58,7 +58,7 @@ class FileReaders:
         self._facts = facts
         self._runtime = runtime
         self._converted = converted
-        self.call_order = CallOrder(facts.flow)
+        self.call_order = CallOrder(facts)
         self._names = FileNames(facts.flow)
         self._conditions = RankConditions(facts.flow)
         self._reads = [
@@ -93,6 +93,15 @@ class FileReaders:
             loops = [outer for outer in file.ancestors(read) if isinstance(outer, (cst.For, cst.While))]
             if all(id(loop) in around for loop in loops) and self.call_order.may_follow((file, read), (home, written)):
                 yield file, read
+
+    def saves_of(self, load: cst.Call, file: SourceFile, saves: Iterable[Read]) -> Iterator[Read]:
+        """Yield the calls of ``torch.save()`` that may save what a call loads, by the names of their files."""
+        names = self._names.of(load.args[0].value, file) if load.args else frozenset[str]()
+        for home, save in saves:
+            path = argument(save, 1, "f")
+            saved = self._names.of(path.value, home) if path is not None else frozenset[str]()
+            if saved & names or may_be_one(saved, names):
+                yield home, save
 
     def lists_of(self, write: Write) -> list[Read]:
         """Return the calls that may list a folder with what another call has written, behind it."""
@@ -173,19 +182,37 @@ class FileReaders:
     def can_wait(self, read: Read) -> bool:
         """Return whether all ranks come to a call that reads as often, so that they can wait for each other there."""
         file, call = read
-        return runs_alone(file, self._facts.flow) and self._conditions.reach_all(first_look(call, file), file)
+        return self._meet(first_look(call, file), file)
+
+    def _meet(self, place: cst.CSTNode, file: SourceFile) -> bool:
+        return runs_alone(file, self._facts.flow) and self._conditions.reach_all(place, file)
 
     def wait(self, read: Read) -> None:
         """Let all ranks wait before a call that reads what rank 0 has written."""
         file, call = read
-        place = first_look(call, file)
-        if id(place) not in self._waits:
-            self._waits[id(place)] = file
-            file.before(place, self._runtime.wait(file))
-            message = "ranks wait until rank 0 has written what they read"
-            self._converted(Code.PLAIN_RANK_ZERO, file, call, message)
-            if is_removed_later(call, file):
-                file.after(file.statement(call), self._runtime.wait(file))
+        if self._wait_before(first_look(call, file), call, file) and is_removed_later(call, file):
+            file.after(file.statement(call), self._runtime.wait(file))
+
+    def wait_above(self, read: Read, write: Read) -> bool:
+        """Let ranks wait where calls lead to one that reads, behind those that lead to one that writes.
+
+        Return whether they can, or none of the calls does.
+        """
+        places = list(self.call_order.following(read, write))
+        if not all(self._meet(node, file) for file, node in places):
+            return False
+        for file, node in places:
+            self._wait_before(file.statement(node), node, file)
+        return True
+
+    def _wait_before(self, place: cst.BaseStatement, node: cst.CSTNode, file: SourceFile) -> bool:
+        """Let ranks wait before a statement; return whether they did not yet."""
+        if id(place) in self._waits:
+            return False
+        self._waits[id(place)] = file
+        file.before(place, self._runtime.wait(file))
+        self._converted(Code.PLAIN_RANK_ZERO, file, node, "ranks wait until rank 0 has written what they read")
+        return True
 
     def waits_before(self, place: cst.CSTNode) -> bool:
         """Return whether ranks wait before a statement already."""

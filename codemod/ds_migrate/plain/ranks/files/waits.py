@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import libcst as cst
 
+from ds_migrate.plain.dataflow.branches.pure_operations import PURE
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import RankConditions
+from ds_migrate.plain.dataflow.by_rank.rank_values import RankValues
 from ds_migrate.plain.dataflow.flow import Flow
 from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.edits.runtime_names import Converted, RuntimeNames
@@ -26,6 +28,7 @@ def wait_for_saves(
     plan: ProgramPlan,
     files: list[SourceFile],
     decided: Collection[int],
+    values: RankValues | None,
     readers: FileReaders,
     runtime: RuntimeNames,
     converted: Converted,
@@ -34,6 +37,7 @@ def wait_for_saves(
 
     Args:
         decided: conditions that rank 0 decides already, by identity of their statements.
+        values: those that differ by rank. All ranks have the same arguments and settings otherwise.
         readers: of other files, before which ranks wait already.
     """
     notes: list[Note] = []
@@ -49,11 +53,13 @@ def wait_for_saves(
             place = first_look(call, file)
             branches = conditions.undecided(place, file)
             if branches is None:
-                if readers.call_order.comes_behind((file, call), saves):
+                early = [readers.wait_above((file, call), save) for save in readers.saves_of(call, file, saves)]
+                if not all(early):
                     notes.append(Note(Code.PLAIN_RANK_ZERO, file, call, _EARLY, _ADVICE))
                 continue
             for other, branch in branches:
-                if id(branch) not in agreed:
+                differs = values is not None and values.differs(branch.test, other)
+                if id(branch) not in agreed and (differs or _is_computed(branch.test, other, plan.facts.flow)):
                     let_rank_0_decide(branch.test, other, runtime)
                     message = "rank 0 decides for all ranks, which wait for each other below this condition"
                     converted(Code.PLAIN_AGREEMENT, other, branch.test, message)
@@ -65,6 +71,13 @@ def wait_for_saves(
             if is_removed_later(call, file) and not readers.waits_before(place):
                 file.after(file.statement(call), runtime.wait(file))
     return notes
+
+
+def _is_computed(test: cst.BaseExpression, file: SourceFile, flow: Flow) -> bool:
+    """Return whether a condition is made of what a call returns, rather than of arguments and settings alone."""
+    names = (node for node in walk(test) if isinstance(node, cst.Name))
+    parts = [test, *(value for name in names for value in flow.scopes(file).assigned(name))]
+    return any(isinstance(n, cst.Call) and dotted(n.func) not in PURE for part in parts for n in walk(part))
 
 
 def loads_weights(call: cst.Call, file: SourceFile, flow: Flow) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from ds_migrate.plain.dataflow.by_rank.rank_conditions import runs_in_turn
 from ds_migrate.plain.decisions.plan import Note
-from ds_migrate.plain.ranks.files.file_readers import FileReaders, Read, Write
+from ds_migrate.plain.ranks.files.file_readers import FileReaders, Write
 from ds_migrate.plain.ranks.files.path_users import users_of, users_of_folder
-from ds_migrate.plain.ranks.files.unordered_reads import note_of_callers
 from ds_migrate.plain.ranks.files.waits import loads_weights
 from ds_migrate.plain.ranks.rank_guards import NOWHERE, is_guarded
 from ds_migrate.plain.recognition.facts import LoopFacts
@@ -19,7 +18,6 @@ def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopF
     """Let ranks wait before they read what rank 0 alone writes; return where they cannot."""
     notes: list[Note] = []
     listing = set[int]()
-    unordered: list[Read] = []
     for file, call, path in writes:
         if runs_in_turn(call, file):
             continue  # the others come when it is written
@@ -31,9 +29,7 @@ def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopF
                 continue  # files/waits.py looks at these
             if readers.can_wait(read):
                 readers.wait(read)
-            elif not readers.call_order.comes_behind(read, [(file, call)]):
-                unordered.append(read)
-            else:
+            elif not readers.wait_above(read, (file, call)):
                 message = "a rank may read this file before rank 0 has written it"
                 advice = "let all ranks wait before they read it: wait_for_all_ranks()"
                 notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
@@ -45,11 +41,11 @@ def wait_for_written(writes: Iterable[Write], readers: FileReaders, facts: LoopF
         for read in readers.lists_of(write) if is_rank_0s else ():
             if readers.can_wait(read):
                 readers.wait(read)
-            elif (function := id(read[0].function(read[1]) or read[0])) not in listing:
+            elif (function := id(read[0].function(read[1]) or read[0])) not in listing and not readers.wait_above(
+                read, (file, call)
+            ):
                 listing.add(function)
                 message = "a rank may list this folder before rank 0 has written its files"
                 advice = "let all ranks wait before they list it: wait_for_all_ranks()"
                 notes.append(Note(Code.PLAIN_RANK_ZERO, *read, message, advice))
-    ordered = {(note.file, note.node) for note in notes}
-    message = "a rank may read this file before rank 0 has written it, where one run does both"
-    return [*notes, *note_of_callers(message, (r for r in unordered if r not in ordered), facts)]
+    return notes
