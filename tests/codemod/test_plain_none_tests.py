@@ -45,3 +45,29 @@ def test_an_argument_that_all_calls_give_needs_no_decision(tmp_path: Path) -> No
     function = "def update(mask=None):\n    if mask is not None:\n        model.fc.bias.data.zero_()\n\n\n"
     text = function + DATA + LOOP.replace("    loss.backward", "    update(y * 2)\n    loss.backward")
     assert "if mask is not None:" in convert(tmp_path, body(text))
+
+
+def test_a_part_of_a_module_keeps_nothing_of_what_it_is_given(tmp_path: Path) -> None:
+    """Its method was taken for one that keeps the batch, so that each attribute of the part differed by rank."""
+    module = """\
+from timm import create_model
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = create_model("vit")
+        self.head = nn.Linear(4, 1)
+
+    def features(self, x):
+        return self.backbone.forward_features(x)
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+"""
+    loop = LOOP.replace("Net()", "Model()").replace(
+        "    loss.b", "    if model.backbone.frozen:\n        break\n    loss.b"
+    )
+    assert "if model.backbone.frozen:" in convert(tmp_path, body(module + DATA + loop))

@@ -36,7 +36,7 @@ _KEEP_NOTHING = frozenset(
      "view_as", "reshape", "reshape_as", "repeat", "repeat_interleave", "gather", "index_select", "masked_fill",
      "masked_select", "matmul", "mm", "bmm", "mul", "div", "dot", "to", "type_as", "eq", "ne", "ge", "gt", "le", "lt",
      "new_tensor", "new_zeros", "new_ones", "forward", "format", "join", "transform", "inverse_transform", "predict",
-     "predict_proba", "decode", "batch_decode", "save_pretrained", "savefig"}
+     "predict_proba", "decode", "batch_decode", "save", "save_pretrained", "savefig"}
 )  # fmt: skip
 
 
@@ -159,8 +159,7 @@ class RankStatements:
             yield from self._variables(call.func, file)
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value in _KEEP_NOTHING:
             return
-        function = file.function(call)
-        if function is not None and function.name.value == "forward" and not isinstance(file.parent(call), cst.Expr):
+        if not isinstance(file.parent(call), cst.Expr) and _is_in_module(call, file):
             return  # the forward pass of a part
         owners = self._flow.values(call.func.value, file)
         is_library = are_all(owners, Kind.EXTERNAL)  # or None, where it is not installed
@@ -229,14 +228,21 @@ class RankStatements:
 
     def _set(self, target: cst.CSTNode, node: _Assignment, file: SourceFile) -> Iterator[Variable]:
         """Yield what an assignment sets: of a dict with literal keys, the items that differ, and that some do."""
-        items = named_items(node.value) if isinstance(target, cst.Name) else None
-        if isinstance(target, cst.Name) and items is not None and not self._values.depends(node, file):
+        is_named = isinstance(target, (cst.Name, cst.Attribute)) and not self._values.depends(node, file)
+        items = named_items(node.value) if is_named else None
+        if isinstance(target, (cst.Name, cst.Attribute)) and items is not None:
             differing = [key for key, value in items.items() if self._values.differs(value, file)]
-            for owner, name in self._values.written(target, file):
+            for owner, name in self._of_items(target, file):
                 yield owner, f"{name}[]"
                 yield from ((owner, f"{name}[{key}]") for key in differing)
         else:
             yield from self._variables(target, file)
+
+
+def _is_in_module(node: cst.CSTNode, file: SourceFile) -> bool:
+    """Return whether a node is in a method of a class that has a forward pass."""
+    owner = file.class_around(node)
+    return owner is not None and any(f.name.value == "forward" for f in file.nodes(cst.FunctionDef, below=owner))
 
 
 def _indices(call: cst.Call) -> Iterator[cst.BaseExpression]:
