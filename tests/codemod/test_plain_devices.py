@@ -418,3 +418,12 @@ def test_a_gpu_that_is_chosen_by_its_number_is_for_review(line: str, number: str
     found = [f.message for _, f in report.findings(Severity.REVIEW)]
     chosen = [message for message in found if message.startswith("this chooses a GPU by its number")]
     assert [f"({number})" in message for message in chosen] == ([True] if number is not None else [])
+
+
+def test_a_condition_whose_wrapper_went_goes_with_it(tmp_path: Path) -> None:
+    """It was left as ``if torch.cuda.device_count() > 1: pass``."""
+    wrapped = LOOP.replace(
+        "for x, y", "if torch.cuda.device_count() > 1:\n    model = nn.DataParallel(model)\nfor x, y", 1
+    )
+    assert wrapped != LOOP
+    assert "device_count" not in convert(tmp_path, f"from torch import nn\n{HEADER}{wrapped}")

@@ -14,8 +14,9 @@ _GONE = cst.Pass()
 _EMPTY = cst.Pass()  # all that is left of a block
 # Calls that a condition may make and still go.
 _PURE_CALLS = frozenset(
-    {"get_hparam", "get_hparams", "get", "isinstance", "hasattr", "getattr", "len", "bool", "is_available"}
-)
+    {"get_hparam", "get_hparams", "get", "isinstance", "hasattr", "getattr", "len", "bool", "is_available",
+     "device_count", "get_world_size", "is_initialized"}
+)  # fmt: skip
 
 
 def is_gone(statement: object) -> bool:
