@@ -1045,3 +1045,9 @@ def test_a_model_on_a_base_of_transformers_is_a_module_with_its_parts(tmp_path: 
     """
     after = convert(tmp_path, body(text))
     assert "    model=model,\n" in after and "model.zero_grad()" not in after
+
+
+def test_parameters_in_the_order_of_a_set_have_no_shares_by_that_order(tmp_path: Path) -> None:
+    """Stage 1 gives each rank a share of them, and each process has another order."""
+    after = convert(tmp_path, HEADER + LOOP.replace("model.parameters()", "list(set(model.parameters()))"))
+    assert '"zero_optimization": {"stage": 0}' in after

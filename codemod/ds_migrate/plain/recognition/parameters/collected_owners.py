@@ -113,7 +113,7 @@ def _of_call(node: cst.Call, file: SourceFile, flow: Flow, owners: Owners, depth
         else:
             add_module(node.func.value, file, flow, owners)
     elif name in CONTAINERS:
-        owners.is_partial |= name == "filter"
+        owners.is_partial |= name in ("filter", "set")  # a set has another order in each process
         for arg in node.args[1:] if name == "filter" else node.args:
             collect(arg.value, file, flow, owners, depth)
     elif isinstance(node.func, cst.Attribute) and name in ("values", "items", "keys", "requires_grad_"):
