@@ -341,6 +341,27 @@ def test_a_loader_made_again_is_for_review_where_a_loop_over_it_may_not_train(
     assert (message in [finding.message for _, finding in report.findings(Severity.REVIEW)]) is is_reviewed
 
 
+def test_the_loaders_of_one_function_that_may_evaluate_are_for_one_review(tmp_path: Path) -> None:
+    text = """\
+class Loaders:
+    def make(self, mode):
+        if mode == "warmup":
+            return DataLoader(data, batch_size=8, shuffle=True)
+        return DataLoader(data, batch_size=4, shuffle=True)
+
+
+loaders = Loaders()
+MAKE_MODEL
+for epoch in range(3):
+    for x, y in loaders.make("warmup" if epoch < 1 else "train"):
+        STEP
+    for x, y in loaders.make("test"):
+        print(model(x))
+"""
+    found = [finding.message for _, finding in run(tmp_path, train=HEADER + text).findings(Severity.REVIEW)]
+    assert len([message for message in found if "may make loaders for evaluation too" in message]) == 1
+
+
 def test_steps_of_one_function_without_a_loader_are_for_one_review(tmp_path: Path) -> None:
     made = "x, y = data.tensors\nfor epoch in range(3):\n"
     text = LOOP.replace("for x, y in loader:\n", made) + LOOP.partition("for x, y in loader:\n")[2]

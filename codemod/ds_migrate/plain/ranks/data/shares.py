@@ -105,6 +105,7 @@ class _Shares:
         self._runtime = runtime
         self._converted = converted
         self._review = review
+        self._evaluating = set[int]()  # the functions, by identity, whose loaders are for review
         self._is_of_one_process = not is_called(INIT, self._flow)
         self._steps = [step for step, _ in plan.steps]
         makers = loaders_to_share(self._steps, self._facts)
@@ -228,7 +229,9 @@ class _Shares:
         """Divide all that a call makes. Return whether these may be loaders for evaluation too."""
         wrap(file, maker, self._runtime.name(file, "shard"))
         may_evaluate = is_shared and not only_trains(maker, file, self._steps, self._facts)
-        if may_evaluate:
+        function = id(file.function(maker) or maker)
+        if may_evaluate and function not in self._evaluating:
+            self._evaluating.add(function)
             message = "this call may make loaders for evaluation too, which then give each rank a share"
             advice = "make the loader that trains by a separate call, or reduce the metrics over ranks"
             self._note(file, maker, message, advice)

@@ -25,10 +25,17 @@ _Found = tuple[SourceFile, cst.Call]
 
 
 def summed_losses(plan: ProgramPlan, values: RankValues) -> Iterator[Note]:
-    """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass."""
+    """Yield a note for each loss that adds up a batch's samples, and is not divided before its backward pass.
+
+    The terms that a function adds up for one backward pass are for one note.
+    """
     losses = _SummedLosses(plan.facts.flow, values)
-    found = [one for backward in plan.fed for one in losses.within(backward.loss, backward.file)]
-    for file, call in {id(call): (file, call) for file, call in found}.values():
+    found = dict[int, _Found]()
+    for backward in plan.fed:
+        terms = list(losses.within(backward.loss, backward.file))
+        first = {id(file.function(call)): (file, call) for file, call in reversed(terms)}
+        found.update((id(call), (file, call)) for file, call in first.values())
+    for file, call in found.values():
         message = (
             "this loss is a sum over a batch: n ranks, which average gradients, step by 1/n of those of all samples"
         )
