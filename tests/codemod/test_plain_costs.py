@@ -19,7 +19,7 @@ from plain_loops import HEADER, LOOP, convert, run
 def test_a_variable_does_not_take_over_hundreds_of_parts_at_once() -> None:
     variables = Variables()
     parts = frozenset(Value(Kind.PART, key, "meta[]") for key in range(400))
-    whole = Value(Kind.OBJECT, 1)
+    whole = Value(Kind.MODULE, 1)
 
     variables.add((0, "few"), parts_of(parts, 50))
     variables.add((0, "many"), parts | {whole})

@@ -10,8 +10,10 @@ import libcst as cst
 from ds_migrate.plain.dataflow.values import NOTHING, Kind, Value, Values, Variable, of_kind
 from ds_migrate.syntax.source import SourceFile
 
-_MOST_PARTS = 100  # that one variable holds: two assignments in a loop double them in each round
-_MOST_AT_ONCE = 300  # values that pass on parts: what lists of lists of unknown objects hold has thousands
+# Values of the kinds below in one variable: a helper that gets an item of any config by its key mixes all of them, and
+# two assignments in a loop double parts in each round.
+_MOST = 100
+_MIXED = (Kind.PART, Kind.EXTERNAL, Kind.OBJECT, Kind.MAPPING, Kind.SEQUENCE)
 
 _T = TypeVar("_T")
 _Question = tuple[str, int] | tuple[str, int, str | int]  # its name, and what it is about
@@ -64,10 +66,8 @@ class Variables:
     def add(self, variable: Variable, values: Values) -> None:
         """Let a variable hold further values."""
         known = self._held.get(variable, NOTHING)
-        if len(known) >= _MOST_PARTS:
-            values -= of_kind(values, Kind.PART, Kind.EXTERNAL)
-        elif len(values) > _MOST_AT_ONCE:
-            values -= of_kind(values, Kind.PART)
+        if len(known) + len(values) > _MOST and len(known | values) > _MOST:
+            values -= of_kind(values, *_MIXED)
         if not values <= known:
             self._held[variable] = known | values
             self.has_changed = True
