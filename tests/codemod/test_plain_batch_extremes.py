@@ -127,3 +127,30 @@ def test_what_the_first_batch_gives_for_every_loss_is_for_review(made: str, is_r
     report = run(tmp_path, train=f"{HEADER}{begin}\nfor x, y in loader:\n{loop}")
     message = "each rank makes its own mean of the first batch of its share for the loss"
     assert [f.message for _, f in report.findings(Severity.REVIEW)] == [message] * is_reviewed
+
+
+ENDLESS = """
+class Endless:
+    def __init__(self, loader):
+        self.batches = self.go_round(loader)
+
+    @staticmethod
+    def go_round(loader):
+        while True:
+            yield from loader
+
+    def __next__(self):
+        batch = next(self.batches)
+        return batch
+
+
+"""
+
+
+def test_a_quotient_of_sums_over_what_an_object_draws_is_for_review(tmp_path: Path) -> None:
+    """RotatE weighs the triples of a batch, which two loaders give in turn behind ``next()`` of an object."""
+    loss = "loss = -(y * model(x)).sum() / y.sum()\n"
+    loop = textwrap.indent(f"x, y = next(batches)\n{loss}{STEP}", "    ")
+    train = f"{HEADER}{ENDLESS}{SETUP}batches = Endless(loader)\nfor step in range(9):\n{loop}"
+    report = run(tmp_path, train=train)
+    assert [finding.message for _, finding in report.findings(Severity.REVIEW)] == [OF_BATCH]

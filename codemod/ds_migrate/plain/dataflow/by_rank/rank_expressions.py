@@ -192,8 +192,13 @@ class RankExpressions(ABC):
         return any(self.differs(part, file) for part in (called, *(arg.value for arg in call.args)))
 
     def functions_of(self, call: cst.Call, file: SourceFile) -> list[int]:
-        """Return the functions of the program that a call may run."""
-        return [key for c in self.flow.values(call.func, file) for key in self._function(c.kind, c.key, c.of)]
+        """Return the functions of the program that a call may run, as ``next()`` does that of an object."""
+        found = [key for c in self.flow.values(call.func, file) for key in self._function(c.kind, c.key, c.of)]
+        if found or dotted(call.func) != "next" or not call.args:
+            return found
+        drawn = of_kind(self.flow.values(call.args[0].value, file), Kind.INSTANCE)
+        methods = (self.flow.classes.method(value.key, "__next__") for value in drawn)
+        return [method.key for method in methods if method is not None]
 
     def _function(self, kind: Kind, key: int, of: int) -> Iterator[int]:
         """Yield the function of the program that runs when a value is called."""
