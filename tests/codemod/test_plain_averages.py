@@ -458,6 +458,9 @@ CONTRASTIVE = """
         ("alike = one - other", False),
         ("alike = one @ model.fc.weight.T", False),
         ("alike = F.cosine_similarity(one, other)", False),
+        ("alike = one - torch.logcumsumexp(other, 0)", True),
+        ("alike = one - other.cumsum(dim=0)", True),
+        ("alike = one - other.cumsum(dim=1)", False),
     ],
 )
 def test_a_loss_that_compares_the_samples_of_a_batch_is_for_review(

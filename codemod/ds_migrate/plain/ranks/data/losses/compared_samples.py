@@ -21,6 +21,7 @@ _DISTANCES = frozenset({"cdist", "cosine_similarity", "pairwise_distance"})
 _MEASURES = ("torch.nn.CosineSimilarity", "torch.nn.PairwiseDistance")
 # How the names of losses begin, in libraries of those that compare samples.
 _LOSSES = ("pytorch_metric_learning.losses.", "pytorch_metric_learning.miners.", "lightly.loss.", "info_nce.")
+_RUNNING = frozenset({"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"})
 _ORDERS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sub"})
 # Methods that repeat a tensor, or keep its numbers.
 _REPEATS = frozenset({"expand", "expand_as", "repeat", "contiguous", "clone", "detach", "float"})
@@ -51,9 +52,11 @@ class _Pairs:
         """Return whether a node is a product of a matrix of samples with a transposed one, or their distances.
 
         So is what combines a column with a row: the difference of the same samples, by which a loss over risk sets
-        orders them, or of all pairs (``x[:, None] - y[None]``).
+        orders them, or of all pairs (``x[:, None] - y[None]``); and what adds up one sample behind the other.
         """
         is_of_batch = isinstance(node, cst.Call) and self._values.differs(node, file)
+        if is_of_batch and isinstance(node, cst.Call) and called_name(node) in _RUNNING and _is_along_samples(node):
+            return True
         names = library_losses(node, file, self._flow) if is_of_batch and isinstance(node, cst.Call) else ()
         if any(name.startswith(_LOSSES) for name in names):
             return True
@@ -137,6 +140,13 @@ class _Pairs:
             return 0
         is_second = isinstance(node, cst.Subscript) and len(node.slice) > 1 and _is_none(node.slice[1])
         return 1 if is_second else None
+
+
+def _is_along_samples(call: cst.Call) -> bool:
+    """Return whether a call works along the first dimension: ``x.cumsum(0)`` or ``torch.cumsum(x, dim=0)``."""
+    return any(
+        number(arg.value) == 0 and (arg.keyword is None or arg.keyword.value in ("dim", "axis")) for arg in call.args
+    )
 
 
 def _is_product_of_pairs(call: cst.Call) -> bool:
