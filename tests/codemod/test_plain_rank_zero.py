@@ -154,6 +154,18 @@ def test_a_run_of_wandb_that_is_only_recorded_to_is_disabled_on_other_ranks(
     assert (b'tracker = wandb.init(mode=None if is_main_rank() else "disabled")' in file.after) == (count == 0)
 
 
+@pytest.mark.parametrize(
+    ("head", "use", "count"),
+    [("wandb.init() as tracker", "tracker.log({})", 0), ("wandb.init()", "print(1)", 0),
+     ("wandb.init() as tracker", "print(tracker.name)", 1)],
+)  # fmt: skip
+def test_a_block_of_a_run_of_wandb_is_disabled_on_other_ranks(head: str, use: str, count: int, tmp_path: Path) -> None:
+    report = run(tmp_path, train=f"{IMPORTS}{HEADER}{LOOP}with {head}:\n    {use}\n")
+    (file,) = report.files
+    assert len(list(report.findings(Severity.REVIEW))) == count and file.after is not None
+    assert (b'with wandb.init(mode=None if is_main_rank() else "disabled")' in file.after) == (count == 0)
+
+
 def test_the_folder_that_a_script_names_is_not_read_of_its_tracker(tmp_path: Path) -> None:
     parsed = "import argparse\nparser = argparse.ArgumentParser()\nargs = parser.parse_args()\n"
     after = convert(tmp_path, IMPORTS + HEADER + parsed + LOOP + "w = SummaryWriter(args.log_dir)\n")

@@ -29,13 +29,17 @@ def is_given(node: cst.BaseExpression, file: SourceFile) -> bool:
         )
     if isinstance(around, cst.Subscript) and around.value is node:
         return isinstance(file.parent(around), cst.AssignTarget)
-    return isinstance(around, cst.AssignTarget) or _asks_for_run(node, around)
+    return isinstance(around, (cst.AssignTarget, cst.AsName)) or _asks_for_run(node, around)
 
 
 def is_only_recorded_to(call: cst.Call, file: SourceFile, files: Sequence[SourceFile]) -> bool:
     """Return whether the run that a call of ``wandb.init()`` returns has a name, and is given something at most."""
-    assign = file.parent(call)
-    held = targets(assign) if isinstance(assign, cst.Assign) else []
+    around = file.parent(call)
+    held: Sequence[cst.BaseExpression] = targets(around) if isinstance(around, cst.Assign) else []
+    if isinstance(around, cst.WithItem):
+        if around.asname is None:
+            return True
+        held = [around.asname.name]
     if len(held) != 1 or not isinstance(held[0], (cst.Name, cst.Attribute)):
         return False
     target = held[0]
