@@ -12,6 +12,7 @@ from ds_migrate.plain.decisions.plan import Note, ProgramPlan
 from ds_migrate.plain.ranks.agreement.buffer_writes import buffer_notes
 from ds_migrate.plain.ranks.agreement.common_operations import CommonOperations
 from ds_migrate.plain.ranks.data.chosen_data import Setting, chosen_data, settings_by_rank
+from ds_migrate.plain.ranks.data.epochs.collected_samples import collected_samples
 from ds_migrate.plain.ranks.data.epochs.collections import Collections
 from ds_migrate.plain.ranks.data.epochs.counted_ends import counted_ends
 from ds_migrate.plain.ranks.data.epochs.replayed_samples import replayed_samples
@@ -67,6 +68,7 @@ def share_notes(
         *shown_sums(shares, files, values, flow),
         *counted_ends(files, values, flow),
         *sample_files(plan, files, values),
+        *collected_samples(plan, files, collections, values),
         *replayed_samples(plan, parts, collections, noted | _places(of_buffers)),
         *shared_noise(files, plan.facts, values),
     ]
