@@ -19,7 +19,7 @@ from ds_verify.runs import Progress, Round, Settings, TrainingRun, collect, core
 from ds_verify.verdict import ranks_named
 from ds_verify.working_copies import Sides, mentions_cuda
 
-# Of a script that starts several ranks by an argument of its own, which it has not been given.
+# In the error of a script that starts several ranks by one of its arguments, which is missing.
 _OTHER_RANKS = "by the script's own arguments"
 
 
